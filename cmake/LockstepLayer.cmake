@@ -1,0 +1,41 @@
+# One target per layer. The folder src/<layer> is the layer: every .cpp in it belongs to the target,
+# x_test.cpp goes to the layer's test program, x_fuzz.cpp becomes a fuzz target.
+include(GNUInstallDirs)
+find_package(Threads REQUIRED)
+
+# What every target of ours is compiled with.
+add_library(lockstep_compile_options INTERFACE)
+target_compile_features(lockstep_compile_options INTERFACE cxx_std_20)
+target_compile_options(lockstep_compile_options INTERFACE -Wall -Wextra)
+if(LOCKSTEP_WARNINGS_AS_ERRORS)
+  target_compile_options(lockstep_compile_options INTERFACE -Werror)
+endif()
+if(LOCKSTEP_SANITIZE)
+  target_compile_options(lockstep_compile_options INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -g)
+  target_link_options(lockstep_compile_options INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
+endif()
+
+# lockstep_layer(<name> [DEPENDS <lower layers>...] [LINK <libraries>...])
+function(lockstep_layer name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS;LINK")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_(test|fuzz)\\.cpp$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+
+  if(NOT sources)  # a layer that is still empty
+    file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}_empty.cpp "")
+    set(sources ${CMAKE_CURRENT_BINARY_DIR}/${name}_empty.cpp)
+  endif()
+  add_library(lockstep_${name} OBJECT ${sources})
+  set_target_properties(lockstep_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(lockstep_${name}
+    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+  target_link_libraries(lockstep_${name} PRIVATE lockstep_compile_options)
+  foreach(layer IN LISTS arg_DEPENDS)
+    target_link_libraries(lockstep_${name} PUBLIC lockstep_${layer})
+  endforeach()
+  target_link_libraries(lockstep_${name} PUBLIC ${arg_LINK} Threads::Threads)
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYER_TESTS_${name} ${tests})
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS ${name})
+endfunction()

@@ -1,0 +1,54 @@
+#include "base/log.h"
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+
+namespace lockstep {
+namespace {
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::trace: return spdlog::level::trace;
+    case LogLevel::debug: return spdlog::level::debug;
+    case LogLevel::info: return spdlog::level::info;
+    case LogLevel::warn: return spdlog::level::warn;
+    case LogLevel::error: return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+std::atomic<int> log_rank{-1};
+
+// Leaked on purpose: threads may log while static objects are being destroyed.
+spdlog::logger& logger() {
+  static auto* instance = [] {
+    auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+    auto* created = new spdlog::logger("lockstep", sink);
+    created->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+    const char* wanted = std::getenv("LOCKSTEP_LOG");
+    created->set_level(wanted != nullptr ? spdlog::level::from_str(wanted) : spdlog::level::warn);
+    return created;
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
+
+void log_line(LogLevel level, std::string_view line) {
+  const int rank = log_rank.load(std::memory_order_relaxed);  // a label, orders nothing
+  if (rank >= 0) {
+    logger().log(to_spdlog(level), "[lockstep rank {}] {}", rank, line);
+  } else {
+    logger().log(to_spdlog(level), "[lockstep] {}", line);
+  }
+}
+
+void set_log_rank(int rank) { log_rank.store(rank, std::memory_order_relaxed); }
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+#include "collectives/descriptor.h"
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+bool reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce || kind == CollectiveKind::reduce_scatter;
+}
+
+}  // namespace
+
+std::string_view to_string(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::barrier: return "barrier";
+    case CollectiveKind::all_reduce: return "all_reduce";
+    case CollectiveKind::reduce: return "reduce";
+    case CollectiveKind::broadcast: return "broadcast";
+    case CollectiveKind::all_gather: return "all_gather";
+    case CollectiveKind::all_gather_v: return "all_gather_v";
+    case CollectiveKind::reduce_scatter: return "reduce_scatter";
+    case CollectiveKind::gather: return "gather";
+    case CollectiveKind::scatter: return "scatter";
+    case CollectiveKind::all_to_all: return "all_to_all";
+  }
+  return "unknown";
+}
+
+std::string describe(const OpDescriptor& op) {
+  if (op.kind == CollectiveKind::barrier) return fmt::format("barrier #{}", op.sequence);
+  std::string arguments = fmt::format("count {}, {}", op.count, to_string(op.dtype));
+  if (reduces(op.kind)) arguments += fmt::format(", {}", to_string(op.op));
+  if (op.root >= 0) arguments += fmt::format(", root {}", op.root);
+  if (op.digest != 0) arguments += fmt::format(", counts digest {:08x}", op.digest & 0xffffffffU);
+  return fmt::format("{}({}) #{}", to_string(op.kind), arguments, op.sequence);
+}
+
+Status mismatch_error(int my_rank, const OpDescriptor& mine, int their_rank, const OpDescriptor& theirs) {
+  // Lower rank first, so that all ranks that see the same pair write the same sentence.
+  const bool mine_first = my_rank < their_rank;
+  return Status(StatusCode::mismatch,
+                fmt::format("ranks called different operations: rank {} called {}, rank {} called {}; every rank of a "
+                            "group must issue the same collectives in the same order with the same arguments",
+                            mine_first ? my_rank : their_rank, describe(mine_first ? mine : theirs),
+                            mine_first ? their_rank : my_rank, describe(mine_first ? theirs : mine)));
+}
+
+}  // namespace lockstep

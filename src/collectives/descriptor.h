@@ -1,0 +1,48 @@
+// What an operation is, in the terms in which all ranks must agree about it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/status.h"
+#include "lockstep/collectives/types.h"
+
+namespace lockstep {
+
+enum class CollectiveKind : std::uint8_t {
+  barrier,
+  all_reduce,
+  reduce,
+  broadcast,
+  all_gather,
+  all_gather_v,
+  reduce_scatter,
+  gather,
+  scatter,
+  all_to_all,
+};
+std::string_view to_string(CollectiveKind kind);  // "all_reduce"
+
+// Two ranks that run the same operation have equal descriptors; anything else is a mismatch.
+struct OpDescriptor {
+  std::uint64_t sequence = 0;  // number of the operation in its group, from 1
+  CollectiveKind kind = CollectiveKind::barrier;
+  DType dtype = DType::u8;
+  ReduceOp op = ReduceOp::sum;  // only where the kind reduces
+  std::int32_t root = -1;       // only where the kind has one
+  std::uint64_t count = 0;      // elements per rank: all_reduce, reduce, broadcast: of the buffer;
+                                // all_gather, gather: of the input; reduce_scatter, scatter: of the
+                                // output; all_to_all: per pair; all_gather_v: the sum
+  std::uint64_t digest = 0;     // all_gather_v: hash of the counts
+
+  friend bool operator==(const OpDescriptor&, const OpDescriptor&) = default;
+};
+
+// "all_reduce(count 1024, f32, sum) #17"
+std::string describe(const OpDescriptor& op);
+
+// The error that names both sides; `mine` was called by `my_rank`, `theirs` by `their_rank`.
+Status mismatch_error(int my_rank, const OpDescriptor& mine, int their_rank, const OpDescriptor& theirs);
+
+}  // namespace lockstep

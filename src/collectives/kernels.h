@@ -1,0 +1,27 @@
+// Reduction kernels: Google Highway, the best instruction set chosen at run time.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "lockstep/collectives/types.h"
+
+namespace lockstep {
+
+// For each i in [0, count): combines srcs[0][i], srcs[1][i], ... in exactly this order in one pass,
+// divides by `divisor` if it is > 1 (this is how avg is fused; `op` avg combines as sum), and
+// stores the result to every dsts[k][i].
+//
+// - srcs has at least one entry. With one entry it is a (multi-destination) copy, with division.
+// - A dst may be exactly equal to a src (in place) or overlap none; dsts do not overlap each other.
+// - No alignment is required beyond the element's.
+// - The result of an element depends on its inputs, their order and the CPU's instruction set only,
+//   never on count, alignment or the position in the buffer: NaN bits included.
+// - f16 and bf16 are combined in f32 over all inputs and rounded once, to nearest even.
+void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> srcs, std::span<std::byte* const> dsts,
+            std::size_t count, int divisor = 1);
+
+// "AVX2", "SSE4", ...: what this machine runs.
+const char* kernel_target();
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+// From "how to find the others" to a connected mesh.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/auth.h"
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/status.h"
+#include "lockstep/group/options.h"
+#include "lockstep/store/store.h"
+#include "transport/mesh.h"
+
+namespace lockstep {
+
+// Where the ranks meet and which one this is.
+struct MeetingPoint {
+  std::shared_ptr<Store> store;  // keeps the server alive too, on the rank that serves it
+  int rank = 0;
+  int world_size = 1;
+};
+
+// Reads init_method (and the environment), starts or reaches the store.
+Result<MeetingPoint> find_meeting_point(const InitOptions& options, const Secret& secret, Deadline deadline);
+
+// All `world_size` ranks call this with the same `scope` over the same store. Agrees on a fresh
+// generation (keys of an earlier run are never mistaken for this one's), finds who shares a host
+// by probing, and connects every pair. Errors say who is missing, who claims a rank twice, who
+// died meanwhile.
+struct MeshOptions {
+  std::string scope;  // e.g. "world" or "world/sub/3"
+  std::string network_interface;
+  int data_streams = 1;  // TCP connections for payload between two ranks of different hosts
+};
+Result<Mesh> connect_mesh(const MeetingPoint& where, const Secret& secret, const MeshOptions& options,
+                          Deadline deadline);
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+#include "transport/topology.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <utility>
+
+namespace lockstep {
+
+std::string Member::describe() const { return fmt::format("rank {} (host {}, pid {})", rank, host, pid); }
+
+Topology make_topology(int rank, std::vector<Member> members) {
+  Topology topology;
+  topology.rank = rank;
+  std::map<int, int> index_of_label;
+  for (auto& member : members) {
+    const auto [entry, is_new] = index_of_label.try_emplace(member.host_index, static_cast<int>(topology.hosts.size()));
+    if (is_new) topology.hosts.emplace_back();
+    auto& ranks = topology.hosts[static_cast<std::size_t>(entry->second)];
+    member.host_index = entry->second;
+    member.local_index = static_cast<int>(ranks.size());
+    ranks.push_back(member.rank);
+  }
+  topology.members = std::move(members);
+  return topology;
+}
+
+}  // namespace lockstep

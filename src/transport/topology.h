@@ -1,0 +1,38 @@
+// Who is in a group and who shares a host with whom. Constant once the group stands.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct Member {
+  int rank = 0;
+  std::string host;  // name for people; ranks share a host by probing, not by this name
+  std::int64_t pid = 0;
+  int host_index = 0;   // index into Topology::hosts
+  int local_index = 0;  // index into hosts[host_index]
+
+  // "rank 3 (host node7, pid 4711)"
+  std::string describe() const;
+};
+
+struct Topology {
+  int rank = 0;                         // mine
+  std::vector<Member> members;          // by rank
+  std::vector<std::vector<int>> hosts;  // ranks of each host, ascending; hosts in order of their first rank
+
+  int size() const { return static_cast<int>(members.size()); }
+  const Member& me() const { return members[static_cast<std::size_t>(rank)]; }
+  const std::vector<int>& local_ranks() const { return hosts[static_cast<std::size_t>(me().host_index)]; }
+  int local_rank() const { return me().local_index; }
+  int local_size() const { return static_cast<int>(local_ranks().size()); }
+  bool single_host() const { return hosts.size() == 1; }
+};
+
+// From each member's host_index (any labels that are equal for ranks of one host) fills
+// `hosts` and renumbers host_index and local_index as described above.
+Topology make_topology(int rank, std::vector<Member> members);
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// What a transport must respect while it waits on behalf of one operation.
+//
+// The group makes one for each operation. Code that waits calls `stopped()` in every turn of a
+// short loop (one relaxed load), and `check()` at least every 100 ms once it waits longer.
+#pragma once
+
+#include <atomic>
+#include <span>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep {
+
+class WaitScope {
+ public:
+  WaitScope(const std::atomic<bool>& stop, int stop_fd, Deadline deadline)
+      : stop_(stop), stop_fd_(stop_fd), deadline_(deadline) {}
+  virtual ~WaitScope() = default;
+
+  // True once the group has failed or was aborted; the wait must end, and check() says why.
+  // Acquire: pairs with the release store that follows the recording of the reason.
+  bool stopped() const { return stop_.load(std::memory_order_acquire); }
+  // An eventfd that turns readable (and stays so) when stopped() turns true: add it to poll sets.
+  int stop_fd() const { return stop_fd_; }
+  Deadline deadline() const { return deadline_; }
+
+  // Ok: go on waiting. Otherwise the wait ends with this error: the group's failure, or timed_out
+  // at the deadline. `waiting_for`: ranks from which something is missing; a warning names them
+  // when they let us wait long.
+  virtual Status check(std::span<const int> waiting_for) = 0;
+
+ private:
+  const std::atomic<bool>& stop_;
+  int stop_fd_;
+  Deadline deadline_;
+};
+
+}  // namespace lockstep
