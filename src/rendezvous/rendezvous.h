@@ -7,7 +7,7 @@
 #include "base/auth.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
-#include "lockstep/group/options.h"
+#include "lockstep/rendezvous/options.h"
 #include "lockstep/store/store.h"
 #include "transport/mesh.h"
 
