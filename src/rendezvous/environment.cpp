@@ -103,10 +103,11 @@ Status read_store_settings(const Environment& environment, Placement* placement)
   if (!fd.ok()) return fd.status();
   placement->store_fd = *fd;
   if (placement->store_is_served && placement->store_fd) {
-    return wrong(fmt::format(
-        "LOCKSTEP_STORE_IS_SERVED is 1, but LOCKSTEP_STORE_FD is {}; the store is either served already or to be served "
-        "on that socket",
-        *placement->store_fd));
+    return wrong(
+        fmt::format("LOCKSTEP_STORE_IS_SERVED is 1, but LOCKSTEP_STORE_FD is {}; the store is either served already or "
+                    "to be served "
+                    "on that socket",
+                    *placement->store_fd));
   }
   if (placement->store_is_served && placement->scheme != InitScheme::file && placement->master_host.empty()) {
     return wrong("LOCKSTEP_STORE_IS_SERVED is 1, but MASTER_ADDR and MASTER_PORT do not say where");
@@ -136,7 +137,8 @@ Result<Placement> find_placement(const InitOptions& options, const Environment& 
   }
 
   const std::string rank_name = from_environment ? "RANK" : fmt::format("rank= of '{}'", options.init_method);
-  const std::string size_name = from_environment ? "WORLD_SIZE" : fmt::format("world_size= of '{}'", options.init_method);
+  const std::string size_name =
+      from_environment ? "WORLD_SIZE" : fmt::format("world_size= of '{}'", options.init_method);
   const auto rank = one_of({method->rank, rank_name}, {options.rank, "InitOptions::rank"});
   if (!rank.ok()) return rank.status();
   const auto world_size = one_of({method->world_size, size_name}, {options.world_size, "InitOptions::world_size"});

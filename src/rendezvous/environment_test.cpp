@@ -48,8 +48,8 @@ TEST(Environment, NamesRankWorldSizeAndMaster) {
 }
 
 TEST(Environment, WithNothingSetTheErrorListsTheVariablesAndSuggestsTheLauncher) {
-  EXPECT_THAT(error_of({}, {}), AllOf(HasSubstr("not set: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT"),
-                                      HasSubstr("lockstep run")));
+  EXPECT_THAT(error_of({}, {}),
+              AllOf(HasSubstr("not set: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT"), HasSubstr("lockstep run")));
   EXPECT_THAT(error_of({}, {{"RANK", "0"}, {"WORLD_SIZE", "2"}}), HasSubstr("not set: MASTER_ADDR, MASTER_PORT."));
 }
 

@@ -11,8 +11,7 @@ constexpr std::string_view kExpected =
     "env://, tcp://host:port?rank=R&world_size=N or file:///path?rank=R&world_size=N";
 
 Status malformed(std::string_view url, const std::string& what) {
-  return Status(StatusCode::invalid_argument,
-                fmt::format("init_method '{}': {}; expected {}", url, what, kExpected));
+  return Status(StatusCode::invalid_argument, fmt::format("init_method '{}': {}; expected {}", url, what, kExpected));
 }
 
 Status parse_query_item(std::string_view url, std::string_view item, InitMethod* method) {
@@ -25,8 +24,8 @@ Status parse_query_item(std::string_view url, std::string_view item, InitMethod*
   if (equals == std::string_view::npos) return malformed(url, fmt::format("the query key '{}' has no value", key));
   auto& target = is_rank ? method->rank : method->world_size;
   if (target) return malformed(url, fmt::format("the query key '{}' is given twice", key));
-  const auto number = parse_whole_number(key, item.substr(equals + 1), is_rank ? 0 : 1,
-                                         is_rank ? kMaxWorldSize - 1 : kMaxWorldSize);
+  const auto number =
+      parse_whole_number(key, item.substr(equals + 1), is_rank ? 0 : 1, is_rank ? kMaxWorldSize - 1 : kMaxWorldSize);
   if (!number.ok()) return number.status().with_context(fmt::format("init_method '{}'", url));
   target = *number;
   return {};

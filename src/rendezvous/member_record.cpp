@@ -28,7 +28,9 @@ std::string finish(const ByteWriter& writer) {
   return {reinterpret_cast<const char*>(writer.bytes().data()), writer.bytes().size()};
 }
 
-ByteReader reader_of(std::string_view bytes) { return ByteReader(std::as_bytes(std::span(bytes.data(), bytes.size()))); }
+ByteReader reader_of(std::string_view bytes) {
+  return ByteReader(std::as_bytes(std::span(bytes.data(), bytes.size())));
+}
 
 Status take_header(ByteReader& reader, Kind kind) {
   const auto magic = reader.get<std::uint32_t>();

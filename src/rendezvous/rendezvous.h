@@ -18,6 +18,8 @@ struct MeetingPoint {
   std::shared_ptr<Store> store;  // keeps the server alive too, on the rank that serves it
   int rank = 0;
   int world_size = 1;
+  // The store's host, where it has one: links to other hosts use the interface that reaches it.
+  std::string master_host = {};
 };
 
 // Reads init_method (and the environment), starts or reaches the store.
