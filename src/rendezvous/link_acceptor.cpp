@@ -1,6 +1,7 @@
 #include "rendezvous/link_acceptor.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -23,9 +24,9 @@ int timeout_until(const std::optional<Deadline>& deadline) { return deadline ? d
 
 }  // namespace
 
-LinkAcceptor::Candidate::Candidate(LinkAcceptor& owner, UniqueFd connection, bool unix)
+LinkAcceptor::Candidate::Candidate(LinkAcceptor& owner, UniqueFd connection, bool over_unix)
     : fd(std::move(connection)),
-      is_unix(unix),
+      is_unix(over_unix),
       check([&owner, this](const ConnectionIdentity& identity) { return owner.check_identity(identity, *this); }),
       handshake(owner.context_.secret, check) {}
 

@@ -46,7 +46,7 @@ class LinkAcceptor {
  private:
   // A connection that has not proved anything yet.
   struct Candidate {
-    Candidate(LinkAcceptor& owner, UniqueFd connection, bool unix);
+    Candidate(LinkAcceptor& owner, UniqueFd connection, bool over_unix);
 
     UniqueFd fd;
     bool is_unix;
