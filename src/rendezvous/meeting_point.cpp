@@ -26,7 +26,7 @@ struct Master {
         port(placement.master_port) {}
 
   std::string address() const {
-    return fmt::format(host.find(':') == std::string::npos ? "{}:{}" : "[{}]:{}", host, port);
+    return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
   }
 
   const std::string host_name;
