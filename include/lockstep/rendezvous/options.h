@@ -29,8 +29,8 @@ struct GroupOptions {
 struct InitOptions {
   // "env://", "tcp://host:port?rank=0&world_size=2", "file:///path?rank=0&world_size=2"
   std::string init_method = "env://";
-  std::optional<int> rank = {};        // where the init_method does not say
-  std::optional<int> world_size = {};  // where the init_method does not say
+  std::optional<int> rank = std::nullopt;        // where the init_method does not say
+  std::optional<int> world_size = std::nullopt;  // where the init_method does not say
   GroupOptions group = {};
 };
 
