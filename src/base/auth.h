@@ -17,33 +17,22 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <span>
 #include <string>
 
+#include "base/codec.h"
 #include "base/socket.h"
-#include "base/unique_fd.h"
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/secret.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep {
 
 inline constexpr std::chrono::seconds kHandshakeTimeout{5};
 
-// The job's secret; empty where none is set.
-class Secret {
- public:
-  Secret() = default;
-  explicit Secret(std::string key) : key_(std::move(key)) {}
-  bool empty() const { return key_.empty(); }
-  const std::string& key() const { return key_; }
-
-  // LOCKSTEP_SECRET, or the content of LOCKSTEP_SECRET_FILE (trailing newline removed; a file that
-  // others may read is refused). Neither: an empty Secret. Both, or an empty value: an error.
-  static Result<Secret> from_environment();
-
- private:
-  std::string key_;
-};
+// Longer roles and groups are refused.
+inline constexpr std::size_t kMaxRoleBytes = 32;
+inline constexpr std::size_t kMaxGroupBytes = 512;
 
 // Who connects, and what for. All fields are covered by the HMAC.
 struct ConnectionIdentity {
@@ -56,7 +45,9 @@ struct ConnectionIdentity {
   friend bool operator==(const ConnectionIdentity&, const ConnectionIdentity&) = default;
 };
 
-// Connector's side. Blocks until done or min(deadline, 5 s).
+// Connector's side. Blocks until done or min(deadline, 5 s). unauthenticated: the two ends do not
+// share a secret; protocol_error: the other end is no Lockstep, or of another version; otherwise
+// the code and reason with which the acceptor refused.
 Status authenticate_as_connector(int fd, const Secret& secret, const ConnectionIdentity& identity, Deadline deadline);
 
 // Acceptor's side: `check` sees the announced identity before any proof is made and returns an
@@ -65,6 +56,48 @@ Status authenticate_as_connector(int fd, const Secret& secret, const ConnectionI
 using IdentityCheck = std::function<Status(const ConnectionIdentity&)>;
 Result<ConnectionIdentity> authenticate_as_acceptor(int fd, const Secret& secret, const IdentityCheck& check,
                                                     Deadline deadline);
+
+// The acceptor's side without blocking, for servers that poll: give it what arrives, send what it
+// says. Nothing else may be read from or written to the connection until it has ended. The caller
+// keeps the deadline. Not thread-safe.
+class AcceptorHandshake {
+ public:
+  enum class State { in_progress, accepted, refused };
+
+  // Both references must outlive this.
+  AcceptorHandshake(const Secret& secret, const IdentityCheck& check);
+
+  // How many bytes to read next, at most: never beyond the end of the handshake. 0 once it ended.
+  std::size_t wanted() const;
+  // Takes up to wanted() bytes that arrived (more is a defect of the caller).
+  void feed(std::span<const std::byte> bytes);
+  // What must be sent now; a refusal too must be sent before the connection is closed.
+  Bytes take_output() { return std::exchange(output_, {}); }
+
+  State state() const { return state_; }
+  // Announced by the connector; proven only once accepted.
+  const ConnectionIdentity& identity() const { return identity_; }
+  // Why it was refused.
+  const Status& refusal() const { return refusal_; }
+
+ private:
+  Status take_hello(std::span<const std::byte> payload);
+  Status take_proof(std::span<const std::byte> payload);
+
+  const Secret& secret_;
+  const IdentityCheck& check_;
+  State state_ = State::in_progress;
+  bool challenged_ = false;
+  Bytes input_;
+  Bytes output_;
+  ConnectionIdentity identity_;
+  Bytes expected_proof_;
+  Status refusal_;
+};
+
+// The bytes with which an acceptor refuses a connection for a reason of its own (too many, for
+// example) before reading anything.
+Bytes format_refusal(const Status& reason);
 
 // Without a secret only loopback may be bound, unless LOCKSTEP_ALLOW_UNAUTHENTICATED=1. The error
 // says what to set.

@@ -52,6 +52,8 @@ SocketAddress abstract_unix_address(const std::string& name);
 Result<UniqueFd> listen_on(const SocketAddress& address, int backlog = 4096);
 Result<SocketAddress> local_address(int fd);
 Result<SocketAddress> peer_address(int fd);
+// The peer's address for messages; never fails.
+std::string peer_text(int fd);
 
 // Waits for one connection until the deadline (timed_out).
 Result<UniqueFd> accept_from(int listener, Deadline deadline);

@@ -15,9 +15,13 @@ namespace lockstep {
 // - srcs has at least one entry. With one entry it is a (multi-destination) copy, with division.
 // - A dst may be exactly equal to a src (in place) or overlap none; dsts do not overlap each other.
 // - No alignment is required beyond the element's.
-// - The result of an element depends on its inputs, their order and the CPU's instruction set only,
-//   never on count, alignment or the position in the buffer: NaN bits included.
+// - The result of an element depends on its inputs and their order only, never on count, alignment,
+//   the position in the buffer or the instruction set, bit for bit. So that this holds for NaN too,
+//   every NaN that is computed is the positive quiet NaN without payload (a plain copy keeps all bits).
 // - f16 and bf16 are combined in f32 over all inputs and rounded once, to nearest even.
+// - min and max keep the earlier of two equal inputs (-0 and +0 are equal).
+// - Calling a bitwise op on a floating-point type is a programming error (asserted).
+// Thread-safe; does not block, allocate or fail.
 void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> srcs, std::span<std::byte* const> dsts,
             std::size_t count, int divisor = 1);
 

@@ -28,8 +28,8 @@ Result<MeetingPoint> find_meeting_point(const InitOptions& options, const Secret
 // by probing, and connects every pair. Errors say who is missing, who claims a rank twice, who
 // died meanwhile.
 struct MeshOptions {
-  std::string scope;  // e.g. "world" or "world/sub/3"
-  std::string network_interface;
+  std::string scope = {};  // e.g. "world" or "world/sub/3"
+  std::string network_interface = {};
   int data_streams = 1;  // TCP connections for payload between two ranks of different hosts
 };
 Result<Mesh> connect_mesh(const MeetingPoint& where, const Secret& secret, const MeshOptions& options,

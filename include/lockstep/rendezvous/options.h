@@ -19,19 +19,19 @@ struct GroupOptions {
   std::chrono::milliseconds warn_after{std::chrono::seconds(10)};
   // Overrides the choice of algorithm, as LOCKSTEP_ALGORITHM does: "ring",
   // "all_reduce=ring,broadcast=chain". Empty: the selector's own choice.
-  std::string algorithm;
+  std::string algorithm = {};
   // Interface or address for connections to other hosts; empty: the one that reaches the master.
   // LOCKSTEP_INTERFACE does the same.
-  std::string network_interface;
+  std::string network_interface = {};
 };
 
 // How to find the others: the init_method as in PyTorch.
 struct InitOptions {
   // "env://", "tcp://host:port?rank=0&world_size=2", "file:///path?rank=0&world_size=2"
   std::string init_method = "env://";
-  std::optional<int> rank;        // where the init_method does not say
-  std::optional<int> world_size;  // where the init_method does not say
-  GroupOptions group;
+  std::optional<int> rank = std::nullopt;        // where the init_method does not say
+  std::optional<int> world_size = std::nullopt;  // where the init_method does not say
+  GroupOptions group = {};
 };
 
 }  // namespace lockstep

@@ -44,7 +44,7 @@ class Store {
   // Adds to a decimal counter (absent: 0) and returns the sum. Not a number: invalid_argument.
   virtual Result<std::int64_t> add(const std::string& key, std::int64_t amount, Deadline deadline) = 0;
   // Sets the key to `desired` if it is now `expected` (nullopt: absent). Returns the value that the
-  // key has afterwards: equal to `desired` if it was exchanged.
+  // key has afterwards: equal to `desired` if it was exchanged. Expected but absent: not_found.
   virtual Result<std::string> compare_set(const std::string& key, const std::optional<std::string>& expected,
                                           const std::string& desired, Deadline deadline) = 0;
   // True if all keys exist now.

@@ -1,0 +1,27 @@
+// Bytes together with a file descriptor over a Unix socket.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep {
+
+// What one non-blocking call moved.
+struct IoResult {
+  std::size_t bytes = 0;
+  bool would_block = false;  // nothing could be moved now
+  bool closed = false;       // the peer has ended the connection
+  int error = 0;             // errno of any other failure
+};
+
+// Sends what fits now. `passed_fd` (or -1) travels with the first byte: if bytes > 0 it has left.
+IoResult send_some(int socket, std::span<const std::byte> bytes, int passed_fd = -1);
+
+// Receives what is there; descriptors that came along are appended to `fds`, close-on-exec.
+IoResult receive_some(int socket, std::span<std::byte> bytes, std::vector<UniqueFd>& fds);
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+// Unpredictable bytes from the kernel, for nonces and identifiers. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace lockstep {
+
+// Ends the process where the kernel has no random numbers, because nothing could be proved then.
+void fill_random(std::span<std::byte> bytes);
+
+// 2 * `bytes` lower-case hexadecimal digits.
+std::string random_hex(std::size_t bytes);
+
+}  // namespace lockstep

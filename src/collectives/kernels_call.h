@@ -1,0 +1,35 @@
+// What kernels.cpp hands to the vector code of each family of element types.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "lockstep/collectives/types.h"
+
+// Core 2 and older run the portable code: one target less to compile.
+#ifndef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS HWY_SSSE3
+#endif
+
+namespace lockstep {
+
+// The arguments of reduce(), with `avg` already replaced by `sum`, and divisor >= 1.
+struct KernelCall {
+  ReduceOp op;
+  std::span<const std::byte* const> srcs;
+  std::span<std::byte* const> dsts;
+  std::size_t count;
+  int divisor;
+};
+
+// Each dispatches to the best instruction set of this machine.
+void reduce_f32(const KernelCall& call);
+void reduce_f64(const KernelCall& call);
+void reduce_f16(const KernelCall& call);
+void reduce_bf16(const KernelCall& call);
+void reduce_i8(const KernelCall& call);
+void reduce_u8(const KernelCall& call);
+void reduce_i32(const KernelCall& call);
+void reduce_i64(const KernelCall& call);
+
+}  // namespace lockstep

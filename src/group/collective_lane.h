@@ -1,0 +1,62 @@
+// The order of a group's collectives: one after the other, in the order of issue.
+//
+// A blocking call that finds the lane free runs on the caller's thread: no hand-over, no wake-up.
+// Everything else queues for the lane's own thread, which starts with the first such call.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "group/group_core.h"
+#include "group/work_state.h"
+#include "lockstep/group/work.h"
+
+namespace lockstep {
+
+// A collective as it is issued: all but its sequence number, which the lane gives.
+struct IssuedCollective {
+  CollectiveCall call;
+  std::vector<std::size_t> counts = {};  // what call.counts is to show, if anything
+  std::chrono::milliseconds timeout{0};
+};
+
+class CollectiveLane {
+ public:
+  explicit CollectiveLane(std::shared_ptr<GroupCore> core) : core_(std::move(core)) {}
+  ~CollectiveLane() { close(); }
+
+  // Blocks until done.
+  Status run(IssuedCollective&& issued);
+  // The deadline counts from the issue.
+  Work submit(IssuedCollective&& issued);
+  // Runs what is queued to its end and stops; later calls fail.
+  void close();
+
+ private:
+  struct Queued {
+    IssuedCollective issued;
+    Deadline deadline;
+    std::shared_ptr<detail::WorkState> work;
+  };
+
+  std::shared_ptr<detail::WorkState> enqueue(IssuedCollective&& issued, Deadline deadline);
+  void serve();
+
+  const std::shared_ptr<GroupCore> core_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::uint64_t sequence_ = 0;
+  bool busy_ = false;  // a thread runs a collective
+  bool closed_ = false;
+  std::deque<Queued> queue_;
+  std::thread thread_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,240 @@
+#include "group/group_core.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <cerrno>
+#include <chrono>
+#include <fstream>
+#include <utility>
+
+#include "base/log.h"
+#include "group/op_scope.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kGoodbyeFlush{500};
+
+double seconds(Deadline::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+// What can be seen of a process of this host whose connection has ended.
+std::string fate_of(std::int64_t pid) {
+  if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return "its process has ended";
+  std::ifstream stat(fmt::format("/proc/{}/stat", pid));
+  std::string line;
+  std::getline(stat, line);
+  const auto state = line.rfind(") ");  // the name in parentheses may itself contain blanks
+  if (state != std::string::npos && state + 2 < line.size() && (line[state + 2] == 'Z' || line[state + 2] == 'X')) {
+    return "its process has ended";
+  }
+  return "its process is still there";
+}
+
+std::vector<UniqueFd> take_links(Mesh& mesh, UniqueFd PeerLinks::*which) {
+  std::vector<UniqueFd> links;
+  for (auto& peer : mesh.links) links.push_back(std::move(peer.*which));
+  return links;
+}
+
+std::unique_ptr<StreamTransport> make_streams(Mesh& mesh, bool oversubscribed) {
+  if (mesh.topology.single_host()) return nullptr;
+  std::vector<std::vector<UniqueFd>> connections;
+  for (auto& peer : mesh.links) connections.push_back(std::move(peer.data));
+  StreamOptions options;
+  if (oversubscribed) options.spin = {};
+  return std::make_unique<StreamTransport>(mesh.topology.rank, std::move(connections), options);
+}
+
+}  // namespace
+
+GroupCore::GroupCore(Mesh mesh, const GroupOptions& options, Selector selector)
+    : topology_(mesh.topology),
+      group_id_(mesh.group_id),
+      options_(options),
+      selector_(std::move(selector)),
+      host_(std::move(mesh.host)),
+      streams_(make_streams(mesh, host_->oversubscribed())),
+      message_links_(take_links(mesh, &PeerLinks::messages)),
+      progress_(static_cast<std::size_t>(topology_.size())) {
+  // The last step: from here on the control thread calls back.
+  control_ = std::make_unique<ControlPlane>(take_links(mesh, &PeerLinks::control), options_.heartbeat, *this);
+}
+
+GroupCore::~GroupCore() { leave(); }
+
+std::string GroupCore::describe_group() const { return fmt::format("group '{}'", options_.name); }
+
+std::string GroupCore::describe_rank(int rank) const {
+  return topology_.members[static_cast<std::size_t>(rank)].describe();
+}
+
+void GroupCore::set_failure_listener(std::function<void()> listener) {
+  const std::lock_guard lock(mutex_);
+  on_failure_ = std::move(listener);
+}
+
+Status GroupCore::run_collective(const CollectiveCall& call, Deadline deadline) {
+  const auto started = Deadline::Clock::now();
+  Status status = failure_.failed() ? failure_.reason() : Status();
+  if (status.ok()) {
+    OpScope scope(*this, call.descriptor, deadline);
+    CollectiveContext context{topology_, *host_, streams_.get(), scope};
+    status = run_algorithm(selector_, call, context);
+  }
+  if (status.ok()) {
+    completed_.store(call.descriptor.sequence, std::memory_order_relaxed);  // read by heartbeats: a report, no more
+    return status;
+  }
+  fail(status);
+  return failure_of(describe(call.descriptor), Deadline::Clock::now() - started);
+}
+
+void GroupCore::fail(const Status& reason) {
+  if (failure_.failed()) return;
+  fail_quietly(reason);
+  control_->broadcast(Abort{failure_.reason()});
+}
+
+void GroupCore::fail_quietly(const Status& reason) {
+  if (!failure_.set(reason)) return;
+  log_debug("{} is dead: {}", describe_group(), reason.message());
+  host_->ring_bell();
+  std::function<void()> listener;
+  {
+    const std::lock_guard lock(mutex_);
+    listener = on_failure_;
+  }
+  if (listener) listener();
+}
+
+Status GroupCore::failure_of(const std::string& operation, Deadline::Duration elapsed) const {
+  const Status reason = failure_.reason();
+  return Status(reason.code(), fmt::format("{} of {} failed on rank {} after {:.3f} s: {}", operation,
+                                           describe_group(), topology_.rank, seconds(elapsed), reason.message()));
+}
+
+void GroupCore::leave() {
+  if (left_.exchange(true)) return;
+  control_->broadcast(Goodbye{completed_.load(std::memory_order_relaxed)});  // written by a thread that is done
+  control_->flush_and_stop(Deadline::after(kGoodbyeFlush));
+}
+
+Status GroupCore::expect_all_peers(std::uint64_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t rank = 0; rank < progress_.size(); ++rank) {
+    const auto& peer = progress_[rank];
+    if (!peer.left || peer.completed >= sequence) continue;
+    return Status(StatusCode::peer_lost,
+                  fmt::format("{} has left the group (its program destroyed it) after operation #{}, but rank {} "
+                              "called operation #{}; every rank must issue the same collectives",
+                              describe_rank(static_cast<int>(rank)), peer.completed, topology_.rank, sequence));
+  }
+  return Status();
+}
+
+std::vector<int> GroupCore::not_yet_at(std::uint64_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<int> ranks;
+  for (int rank = 0; rank < topology_.size(); ++rank) {
+    const auto& peer = progress_[static_cast<std::size_t>(rank)];
+    const bool there = peer.completed >= sequence || (peer.waiting && peer.waiting->sequence >= sequence);
+    if (rank != topology_.rank && !there) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+Status GroupCore::exchange_progress(const OpDescriptor& op, bool tell) {
+  if (tell) {
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_ = op;
+    }
+    control_->broadcast(current_heartbeat());
+  }
+  const std::lock_guard lock(mutex_);
+  for (int rank = 0; rank < topology_.size(); ++rank) {
+    const auto& theirs = progress_[static_cast<std::size_t>(rank)].waiting;
+    if (theirs && theirs->sequence == op.sequence && *theirs != op) {
+      return mismatch_error(topology_.rank, op, rank, *theirs);
+    }
+  }
+  return Status();
+}
+
+void GroupCore::stop_waiting() {
+  const std::lock_guard lock(mutex_);
+  waiting_.reset();
+}
+
+std::uint32_t GroupCore::publish_memory(std::shared_ptr<const SharedMemory> memory) {
+  const std::uint32_t id = host_->add_own_segment({memory->data(), memory->size(), memory});
+  for (const int rank : topology_.local_ranks()) {
+    if (rank != topology_.rank) control_->send(rank, SegmentAdded{id, memory->size()}, memory);
+  }
+  return id;
+}
+
+void GroupCore::withdraw_memory(std::uint32_t segment) {
+  host_->drop_own_segment(segment);
+  for (const int rank : topology_.local_ranks()) {
+    if (rank != topology_.rank) control_->send(rank, SegmentDropped{segment});
+  }
+}
+
+void GroupCore::map_peer_segment(int rank, const SegmentAdded& added, UniqueFd fd) {
+  auto memory = SharedMemory::map(std::move(fd), added.bytes);
+  if (!memory.ok()) return fail(memory.status().with_context("registered memory of " + describe_rank(rank)));
+  (*memory)->close_fd();
+  std::shared_ptr<SharedMemory> shared = std::move(*memory);
+  const int local = topology_.members[static_cast<std::size_t>(rank)].local_index;
+  host_->add_peer_segment(local, added.id, {shared->data(), shared->size(), shared});
+}
+
+void GroupCore::on_control_message(int rank, ControlMessage message, UniqueFd fd) {
+  auto& peer = progress_[static_cast<std::size_t>(rank)];
+  if (const auto* heartbeat = std::get_if<Heartbeat>(&message)) {
+    const std::lock_guard lock(mutex_);
+    peer.completed = heartbeat->completed;
+    peer.waiting = heartbeat->waiting;
+  } else if (const auto* abort = std::get_if<Abort>(&message)) {
+    fail_quietly(abort->reason);  // whoever sent it has told the others as well
+  } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
+    {
+      const std::lock_guard lock(mutex_);
+      peer.completed = goodbye->completed;
+      peer.left = true;
+    }
+    host_->ring_bell();  // whoever waits for this rank looks again
+  } else if (const auto* added = std::get_if<SegmentAdded>(&message)) {
+    map_peer_segment(rank, *added, std::move(fd));
+  } else if (const auto* dropped = std::get_if<SegmentDropped>(&message)) {
+    host_->drop_peer_segment(topology_.members[static_cast<std::size_t>(rank)].local_index, dropped->id);
+  }
+}
+
+void GroupCore::on_control_closed(int rank, const std::string& how) {
+  const auto& member = topology_.members[static_cast<std::size_t>(rank)];
+  {
+    const std::lock_guard lock(mutex_);
+    if (progress_[static_cast<std::size_t>(rank)].left) return;
+  }
+  const bool same_host = member.host_index == topology_.me().host_index;
+  fail(Status(StatusCode::peer_lost,
+              fmt::format("{} was lost: {} without a goodbye{}; see that rank's output for the reason",
+                          member.describe(), how, same_host ? ", and " + fate_of(member.pid) : "")));
+}
+
+void GroupCore::on_control_silent(int rank, Deadline::Duration silence) {
+  fail(Status(StatusCode::peer_lost,
+              fmt::format("{} was lost: nothing heard from it for {:.1f} s (limit {:.1f} s); its process is stopped, its "
+                          "host is down or overloaded, or the link to it is cut",
+                          describe_rank(rank), seconds(silence), seconds(options_.heartbeat))));
+}
+
+Heartbeat GroupCore::current_heartbeat() {
+  const std::lock_guard lock(mutex_);
+  return Heartbeat{completed_.load(std::memory_order_relaxed), waiting_};
+}
+
+}  // namespace lockstep

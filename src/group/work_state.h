@@ -1,0 +1,35 @@
+// What the copies of a Work share.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::detail {
+
+class WorkState {
+ public:
+  // Once, by the thread that ran the operation.
+  void complete(Status outcome);
+
+  bool done() const { return done_.load(std::memory_order_acquire); }  // pairs with the release in complete()
+  // The outcome, or timed_out if it is not there by the deadline.
+  Status wait(Deadline deadline);
+  Status outcome() const;
+  void then(std::function<void(const Status&)> continuation);
+
+ private:
+  std::atomic<bool> done_{false};
+  mutable std::mutex mutex_;
+  std::condition_variable completed_;
+  bool settled_ = false;                                             // guarded by mutex_
+  Status outcome_;                                                   // guarded by mutex_
+  std::vector<std::function<void(const Status&)>> continuations_;  // guarded by mutex_
+};
+
+}  // namespace lockstep::detail

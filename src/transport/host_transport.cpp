@@ -1,0 +1,204 @@
+#include "transport/host_transport.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <chrono>
+#include <utility>
+
+#include "base/futex.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// How long to spin before sleeping: about as long as a sleep and a wake cost together.
+constexpr microseconds kSpin{50};
+// How often to give way before sleeping when there are more ranks than processors: by then every
+// rank has had its turn, so whoever is still missing is busy elsewhere.
+constexpr int kYields = 40;
+constexpr milliseconds kLongestSleep{50};
+
+// More ranks than processors that all of them together may use.
+bool is_oversubscribed(const HostTransport::Config& config) {
+  cpu_set_t together;
+  CPU_ZERO(&together);
+  for (const auto* area : config.areas) CPU_OR(&together, &together, &area->cpus);
+  const int processors = CPU_COUNT(&together);
+  return processors > 0 && static_cast<int>(config.areas.size()) > processors;
+}
+
+}  // namespace
+
+HostTransport::HostTransport(Config config)
+    : config_(std::move(config)), oversubscribed_(is_oversubscribed(config_)), peers_(config_.areas.size()) {}
+
+Announcement& HostTransport::next_announcement() { return area(local_rank()).slots[(ticket_ + 1) % 2]; }
+
+void HostTransport::publish() {
+  ++ticket_;
+  auto& mine = area(local_rank()).slots[ticket_ % 2];
+  // Sequentially consistent, as the load of `sleepers` in signal_arrival: either we see the
+  // sleeper, or it sees our ticket.
+  mine.ticket.store(ticket_);
+  signal_arrival();
+}
+
+const Announcement& HostTransport::announcement(int local) const {
+  return config_.areas[static_cast<std::size_t>(local)]->slots[ticket_ % 2];
+}
+
+Status HostTransport::wait_announced(WaitScope& scope) {
+  return wait_until(scope, [this](int local) { return announcement(local).ticket.load() == ticket_; });
+}
+
+void HostTransport::arrive() {
+  area(local_rank()).arrived.value.store(++arrived_);
+  signal_arrival();
+}
+
+Status HostTransport::wait_arrived(WaitScope& scope) {
+  return wait_until(
+      scope, [this](int local) { return static_cast<std::int32_t>(area(local).arrived.value.load() - arrived_) >= 0; });
+}
+
+void HostTransport::signal_arrival() {
+  auto& host = area(0);
+  expected_ += static_cast<std::uint32_t>(local_size());
+  if (oversubscribed_) {
+    // Waking a rank before the last one has arrived would only make it run, look, and sleep again.
+    const bool last = host.arrivals.value.fetch_add(1) + 1 == expected_;
+    if (!last) return;
+  }
+  if (host.sleepers.value.load() != 0) ring_bell();
+}
+
+void HostTransport::ring_bell() {
+  auto& bell = area(0).bell.value;
+  bell.fetch_add(1);
+  futex_wake_all(bell);
+}
+
+template <typename Ready>
+bool HostTransport::busy_wait(const WaitScope& scope, const Ready& ready) const {
+  if (oversubscribed_) {
+    for (int turn = 0; turn < kYields && !scope.stopped(); ++turn) {
+      if (ready()) return true;
+      ::sched_yield();
+    }
+    return ready();
+  }
+  constexpr int kTurnsPerLookAtTheClock = 64;
+  auto until = Deadline::Clock::time_point::min();
+  while (!scope.stopped()) {
+    for (int turn = 0; turn < kTurnsPerLookAtTheClock; ++turn) {
+      if (ready()) return true;
+      cpu_relax();
+    }
+    const auto now = Deadline::Clock::now();
+    if (until == Deadline::Clock::time_point::min()) until = now + kSpin;
+    if (now >= until) return ready();
+  }
+  return false;
+}
+
+// Waits until `ready_peer(local)` holds for every local rank.
+template <typename Ready>
+Status HostTransport::wait_until(WaitScope& scope, const Ready& ready_peer) {
+  const int size = local_size();
+  int first_missing = 0;  // all below are there: what has come does not go away
+  const auto ready = [&] {
+    while (first_missing < size && ready_peer(first_missing)) ++first_missing;
+    return first_missing == size;
+  };
+  if (busy_wait(scope, ready)) return Status();
+
+  auto& host = area(0);
+  host.sleepers.value.fetch_add(1);
+  Status status;
+  while (true) {
+    const std::uint32_t rung = host.bell.value.load();
+    if (ready()) break;
+    std::vector<int> missing;
+    for (int local = first_missing; local < size; ++local) {
+      if (!ready_peer(local)) missing.push_back(group_rank(local));
+    }
+    status = scope.check(missing);
+    if (!status.ok()) break;
+    futex_wait(host.bell.value, rung, std::min<Deadline::Duration>(kLongestSleep, scope.deadline().remaining()));
+  }
+  host.sleepers.value.fetch_sub(1);
+  return status;
+}
+
+std::uint32_t HostTransport::add_own_segment(Segment segment) {
+  const std::lock_guard lock(segments_mutex_);
+  const std::uint32_t id = next_segment_++;
+  own_by_address_.emplace(segment.data, id);
+  own_.emplace(id, std::move(segment));
+  return id;
+}
+
+void HostTransport::drop_own_segment(std::uint32_t id) {
+  const std::lock_guard lock(segments_mutex_);
+  const auto entry = own_.find(id);
+  if (entry == own_.end()) return;
+  own_by_address_.erase(entry->second.data);
+  own_.erase(entry);
+}
+
+void HostTransport::add_peer_segment(int local, std::uint32_t id, Segment segment) {
+  {
+    const std::lock_guard lock(segments_mutex_);
+    peers_[static_cast<std::size_t>(local)].insert_or_assign(id, std::move(segment));
+  }
+  segment_came_.notify_all();
+}
+
+void HostTransport::drop_peer_segment(int local, std::uint32_t id) {
+  const std::lock_guard lock(segments_mutex_);
+  peers_[static_cast<std::size_t>(local)].erase(id);
+}
+
+MemoryRef HostTransport::find(const void* data, std::size_t bytes) const {
+  const auto* first = static_cast<const std::byte*>(data);
+  if (config_.one_address_space) {
+    return MemoryRef{.segment = 1, .offset = reinterpret_cast<std::uintptr_t>(first)};
+  }
+  const std::lock_guard lock(segments_mutex_);
+  auto after = own_by_address_.upper_bound(first);
+  if (after == own_by_address_.begin()) return {};
+  const auto& [start, id] = *std::prev(after);
+  const auto offset = static_cast<std::size_t>(first - start);
+  const std::size_t size = own_.at(id).size;
+  if (offset > size || bytes > size - offset) return {};
+  return MemoryRef{.segment = id, .offset = offset};
+}
+
+Result<PeerView> HostTransport::resolve(int local, MemoryRef ref, std::size_t bytes, WaitScope& scope) {
+  if (config_.one_address_space) return PeerView{reinterpret_cast<std::byte*>(ref.offset), nullptr};
+
+  std::unique_lock lock(segments_mutex_);
+  auto& segments = local == local_rank() ? own_ : peers_[static_cast<std::size_t>(local)];
+  auto entry = segments.find(ref.segment);
+  while (entry == segments.end()) {
+    segment_came_.wait_for(lock, kLongestSleep);
+    entry = segments.find(ref.segment);
+    if (entry != segments.end()) break;
+    lock.unlock();
+    const int rank = group_rank(local);
+    LOCKSTEP_RETURN_IF_ERROR(scope.check(std::span(&rank, 1)));
+    lock.lock();
+  }
+  const Segment& segment = entry->second;
+  if (ref.offset > segment.size || bytes > segment.size - ref.offset) {
+    return Status(StatusCode::protocol_error,
+                  fmt::format("rank {} announced {} bytes at offset {} of its registered segment {}, which has {}",
+                              group_rank(local), bytes, ref.offset, ref.segment, segment.size));
+  }
+  return PeerView{segment.data + ref.offset, segment.hold};
+}
+
+}  // namespace lockstep

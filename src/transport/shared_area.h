@@ -1,0 +1,71 @@
+// The layout of the memory through which ranks of one host talk. Each rank owns one area, which
+// all local ranks map.
+//
+// An operation starts with every rank *announcing* itself: it writes what it is about to do, and a
+// small payload if that is all there is to move, into one of its two slots, and publishes it by
+// storing the slot's ticket. Slots alternate. A rank reuses a slot two announcements later, when
+// it has seen everybody's next announcement, which they made only after they were done with this
+// one: so two slots are enough, and no acknowledgement is needed.
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+namespace lockstep {
+
+inline constexpr std::size_t kCacheLine = 64;
+// The largest payload that travels inside an announcement.
+inline constexpr std::size_t kInlineCapacity = std::size_t{32} << 10;
+// Payloads up to this size share the cache line of the announcement: one line moves between cores.
+inline constexpr std::size_t kSameLinePayload = 32;
+// Room through which private memory is staged.
+inline constexpr std::size_t kStagingBytes = std::size_t{8} << 20;
+
+// Where a buffer lies in registered memory. Segment 0: it does not.
+struct MemoryRef {
+  std::uint32_t segment = 0;
+  std::uint64_t offset = 0;
+  bool registered() const { return segment != 0; }
+};
+
+struct alignas(kCacheLine) Announcement {
+  std::atomic<std::uint32_t> ticket;  // published last: number of the announcement, from 1
+  std::int32_t root;
+  std::uint64_t count;
+  std::uint64_t sequence;
+  std::uint8_t kind, dtype, op, reserved;
+  std::uint32_t digest;
+  union {
+    std::byte small_payload[kSameLinePayload];
+    struct {  // where no payload is inside
+      std::uint64_t input_offset, output_offset;
+      std::uint32_t input_segment, output_segment;
+    } memory;
+  };
+  std::byte payload[kInlineCapacity];
+};
+static_assert(offsetof(Announcement, payload) == kCacheLine, "a small announcement must be one cache line");
+
+// A counter or flag that has its cache line for itself.
+struct alignas(kCacheLine) LonelyWord {
+  std::atomic<std::uint32_t> value;
+};
+
+struct SharedArea {
+  Announcement slots[2];
+  LonelyWord arrived;  // how many times the owner has arrived at a synchronisation point inside operations
+
+  // Used in the area of local rank 0 only.
+  LonelyWord bell;      // futex: rung for those who sleep
+  LonelyWord sleepers;  // how many sleep or are about to
+  LonelyWord arrivals;  // all arrivals and announcements of all ranks; only when oversubscribed
+
+  alignas(kCacheLine) cpu_set_t cpus;  // where the owner may run; written before the group stands
+  alignas(4096) std::byte staging[kStagingBytes];
+};
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+// What this process holds right now, for tests that nothing is left behind.
+#pragma once
+
+#include <string>
+
+namespace lockstep::testing {
+
+struct ProcessResources {
+  int fds = 0;
+  int threads = 0;
+  int shared_mappings = 0;  // of memfds and other deleted files
+
+  // From /proc/self.
+  static ProcessResources now();
+  friend bool operator==(const ProcessResources&, const ProcessResources&) = default;
+};
+
+// For GoogleTest's messages; lists the open fds.
+std::string describe(const ProcessResources& resources);
+
+}  // namespace lockstep::testing
