@@ -17,7 +17,7 @@ class LockstepEngine final : public Engine {
   std::string refusal(Collective, DType) const override { return ""; }
 
   std::byte* allocate(std::size_t bytes, Memory memory) override {
-    if (memory == Memory::priv) return Engine::allocate(bytes, memory);
+    if (memory == Memory::private_memory) return Engine::allocate(bytes, memory);
     registered_.push_back(group_->allocate(bytes));
     return registered_.back()->data();
   }

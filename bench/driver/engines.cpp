@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -46,8 +47,7 @@ std::vector<std::string> mpirun(const Session& session, const std::string& engin
   if (engine == "openmpi") {
     std::vector<std::string> command = {"mpirun.openmpi", "-np", count, "--bind-to", "none"};
     if (::geteuid() == 0) command.push_back("--allow-run-as-root");
-    if (share_cores)
-      command.insert(command.end(), {"--oversubscribe", "--mca", "mpi_yield_when_idle", "1"});
+    if (share_cores) command.insert(command.end(), {"--oversubscribe", "--mca", "mpi_yield_when_idle", "1"});
     return command;
   }
   std::vector<std::string> command = {"mpirun.mpich", "-launcher", "fork", "-bind-to", "none", "-np", count};
@@ -57,11 +57,15 @@ std::vector<std::string> mpirun(const Session& session, const std::string& engin
 
 std::vector<std::string> arguments_of(const Session& session, const std::string& engine, const std::string& socket,
                                       int shared_fd) {
-  std::vector<std::string> arguments = {
-      program_of(session, engine), "--socket", socket,
-      "--shared", fmt::format("/proc/{}/fd/{}", ::getpid(), shared_fd),
-      "--size", std::to_string(ranks_of(session, engine)),
-      "--arena", std::to_string(session.arena)};
+  std::vector<std::string> arguments = {program_of(session, engine),
+                                        "--socket",
+                                        socket,
+                                        "--shared",
+                                        fmt::format("/proc/{}/fd/{}", ::getpid(), shared_fd),
+                                        "--size",
+                                        std::to_string(ranks_of(session, engine)),
+                                        "--arena",
+                                        std::to_string(session.arena)};
   const auto add = [&](const char* name, const std::string& value) {
     arguments.insert(arguments.end(), {name, value});
   };
@@ -88,10 +92,9 @@ std::string why_missing(const Session& session, const std::string& engine) {
   if (is_mpi(engine) && session.network != nullptr)
     return fmt::format("{} is left out: it starts ranks on other hosts through ssh, which namespaces do not have",
                        engine);
-  if (::access(program_of(session, engine).c_str(), X_OK) != 0)
-    return fmt::format("{} is missing: its worker program was not built, because its development package was not "
-                       "found when lockstep was configured",
-                       engine);
+  if (const std::string program = program_of(session, engine); ::access(program.c_str(), X_OK) != 0)
+    return fmt::format("{} is missing: there is no {}; a peer's is built where its development package is installed",
+                       engine, program);
   if (is_mpi(engine) && find_program("mpirun." + engine).empty())
     return fmt::format("{} is missing: there is no mpirun.{} in PATH", engine, engine);
   return "";
@@ -204,7 +207,7 @@ void EngineProcesses::fail(const std::string& what) {
   std::ifstream file(output_file_);
   std::stringstream output;
   output << file.rdbuf();
-  const std::string said = output.str().empty() ? "nothing" : "\n" + output.str();
+  const std::string said = output.str().empty() ? "nothing" : fmt::format("\n{}", output.str());
   throw BenchError(fmt::format("{}: {}; its processes wrote: {}", name_, what, said));
 }
 

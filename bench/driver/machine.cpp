@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 #include <sched.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <random>
+
+#include "bench/driver/options.h"
 
 namespace lockstep::bench {
 namespace {
@@ -33,9 +35,15 @@ std::string processor_name() {
 }  // namespace
 
 std::size_t cache_bytes() {
-  const long size = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
-  if (size > 0) return static_cast<std::size_t>(size);
-  return std::size_t{32} << 20;
+  // Not sysconf: on some processors glibc multiplies the size by the number of cores that share it.
+  std::size_t largest = 0;
+  for (int index = 0; index < 8; ++index) {
+    std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/size", index));
+    std::string text;
+    if (!(file >> text)) continue;
+    if (const Result<std::size_t> size = parse_bytes(text); size.ok()) largest = std::max(largest, *size);
+  }
+  return largest > 0 ? largest : std::size_t{32} << 20;
 }
 
 std::vector<int> cores_for(int ranks) {

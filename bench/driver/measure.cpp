@@ -19,7 +19,7 @@ struct Contestant {
   EngineProcesses* processes = nullptr;
   std::string name;
   std::string memory_name;
-  Memory memory = Memory::priv;
+  Memory memory = Memory::private_memory;
   bool refused = false;
 };
 
@@ -37,9 +37,9 @@ class Benchmark {
         ranks_(options.hosts.enabled() ? options.hosts.hosts * options.hosts.ranks_each : options.nproc) {
     if (options.hosts.enabled()) network_ = std::make_unique<VirtualNetwork>(options.hosts.hosts, options.rate);
     const Shape largest = shape_of(options.collective, options.dtype, ranks_, options.bytes.max);
-    session_ = std::make_unique<Session>(Session{options_, folder_, network_.get(), worker_folder(), ranks_,
-                                                 cores_for(ranks_), arena_bytes(largest, options.dtype, cache_bytes()),
-                                                 random_secret()});
+    session_ =
+        std::make_unique<Session>(Session{options_, folder_, network_.get(), worker_folder(), ranks_, cores_for(ranks_),
+                                          arena_bytes(largest, options.dtype, cache_bytes()), random_secret()});
   }
 
   bool run() {
@@ -75,13 +75,13 @@ class Benchmark {
   void add_contestants(EngineProcesses& engine) {
     const std::string& name = engine.name();
     if (name == limit_name()) {
-      contestants_.push_back({&engine, "limit", network_ ? "link" : "shared", Memory::priv});
+      contestants_.push_back({&engine, "limit", network_ ? "link" : "shared", Memory::private_memory});
     } else if (name == "lockstep") {
       for (const Memory memory : options_.memories)
         contestants_.push_back({&engine, name, std::string(to_string(memory)), memory});
     } else {
       peers_.push_back(name);
-      contestants_.push_back({&engine, name, std::string(to_string(Memory::priv)), Memory::priv});
+      contestants_.push_back({&engine, name, std::string(to_string(Memory::private_memory)), Memory::private_memory});
     }
   }
 

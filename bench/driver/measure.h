@@ -11,8 +11,8 @@ namespace lockstep::bench {
 
 // What one engine did at one size, before it is compared with others.
 struct Samples {
-  std::vector<double> seconds;        // every timed operation
-  std::vector<double> round_medians;  // one per round
+  std::vector<double> seconds = {};        // every timed operation
+  std::vector<double> round_medians = {};  // one per round
   std::size_t wrong = 0;
   double cpu_seconds = 0;
   double wire_bytes = 0;       // sent by the host that sent most

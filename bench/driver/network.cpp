@@ -53,8 +53,8 @@ void VirtualNetwork::build(const std::string& rate) {
     add_space(space);
     run_or_throw({"ip", "-n", switch_, "link", "add", port, "type", "veth", "peer", "name", kDevice, "netns", space});
     run_or_throw({"ip", "-n", switch_, "link", "set", port, "master", "bridge", "up"});
-    run_or_throw({"ip", "-n", space, "address", "add", addresses_[static_cast<std::size_t>(host)] + "/24", "dev",
-                  kDevice});
+    run_or_throw(
+        {"ip", "-n", space, "address", "add", addresses_[static_cast<std::size_t>(host)] + "/24", "dev", kDevice});
     run_or_throw({"ip", "-n", space, "link", "set", kDevice, "up"});
     if (!rate.empty()) {
       shape(space, kDevice, rate);

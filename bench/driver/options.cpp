@@ -61,14 +61,15 @@ Result<HostLayout> parse_hosts(const std::string& text) {
     if (hosts && ranks && *hosts >= 2 && *hosts <= 32 && *ranks >= 1 && *hosts * *ranks <= kMaxRanks)
       return HostLayout{*hosts, *ranks};
   }
-  return invalid(fmt::format("'{}' is not a layout of hosts: write HOSTS:RANKS as 2:1, with 2 to 32 hosts and at "
-                             "most {} ranks in all",
-                             text, kMaxRanks));
+  return invalid(
+      fmt::format("'{}' is not a layout of hosts: write HOSTS:RANKS as 2:1, with 2 to 32 hosts and at "
+                  "most {} ranks in all",
+                  text, kMaxRanks));
 }
 
 Result<DType> parse_dtype(const std::string& text) {
-  for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i8, DType::u8, DType::i32,
-                            DType::i64}) {
+  for (const DType dtype :
+       {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i8, DType::u8, DType::i32, DType::i64}) {
     if (to_string(dtype) == text) return dtype;
   }
   return invalid(fmt::format("'{}' is not an element type: choose f32, f64, f16, bf16, i8, u8, i32 or i64", text));
@@ -76,8 +77,8 @@ Result<DType> parse_dtype(const std::string& text) {
 
 Result<std::vector<Memory>> parse_memory(const std::string& text) {
   if (text == "registered") return std::vector{Memory::registered};
-  if (text == "private") return std::vector{Memory::priv};
-  if (text == "both") return std::vector{Memory::registered, Memory::priv};
+  if (text == "private") return std::vector{Memory::private_memory};
+  if (text == "both") return std::vector{Memory::registered, Memory::private_memory};
   return invalid(fmt::format("'{}' is not a kind of memory: choose registered, private or both", text));
 }
 
@@ -95,7 +96,8 @@ Status validate(const BenchOptions& options) {
     return invalid(fmt::format("--rounds is {}: give 1 to 10000", options.rounds));
   if (options.iterations < 0 || options.iterations > 1'000'000)
     return invalid(fmt::format("--iterations is {}: give 1 to 1000000", options.iterations));
-  if (options.step < 2) return invalid(fmt::format("--step is {}: the factor between sizes is 2 or more", options.step));
+  if (options.step < 2)
+    return invalid(fmt::format("--step is {}: the factor between sizes is 2 or more", options.step));
   for (const std::string& peer : options.peers) {
     if (std::find(std::begin(kPeers), std::end(kPeers), peer) == std::end(kPeers))
       return invalid(fmt::format("'{}' is not a peer: choose {}", peer, fmt::join(kPeers, ", ")));

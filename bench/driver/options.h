@@ -25,29 +25,29 @@ struct HostLayout {
 struct BenchOptions {
   Collective collective = Collective::all_reduce;
   int nproc = 2;
-  SizeRange bytes;
+  SizeRange bytes = {};
   std::size_t step = 4;
   DType dtype = DType::f32;
-  std::vector<Memory> memories = {Memory::registered, Memory::priv};
-  std::vector<std::string> peers;  // of kPeers
+  std::vector<Memory> memories = {Memory::registered, Memory::private_memory};
+  std::vector<std::string> peers = {};  // of kPeers
   int rounds = 7;
   int iterations = 0;  // per round; 0: by size
   bool warm = false;
-  std::string json_file;
-  HostLayout hosts;
-  std::string rate;  // as tc takes it; empty: links are not shaped
+  std::string json_file = {};
+  HostLayout hosts = {};
+  std::string rate = {};  // as tc takes it; empty: links are not shaped
 };
 
 inline constexpr std::string_view kPeers[] = {"gloo", "openmpi", "mpich"};
 inline constexpr int kMaxRanks = 256;
 
 // Values as users write them. The error says what was expected.
-Result<std::size_t> parse_bytes(const std::string& text);         // "8", "64K", "25M", "1G"; K = 1024
-Result<SizeRange> parse_size_range(const std::string& text);      // "MIN:MAX" or one size
-Result<HostLayout> parse_hosts(const std::string& text);          // "2:2"
-Result<DType> parse_dtype(const std::string& text);               // "f32"
+Result<std::size_t> parse_bytes(const std::string& text);           // "8", "64K", "25M", "1G"; K = 1024
+Result<SizeRange> parse_size_range(const std::string& text);        // "MIN:MAX" or one size
+Result<HostLayout> parse_hosts(const std::string& text);            // "2:2"
+Result<DType> parse_dtype(const std::string& text);                 // "f32"
 Result<std::vector<Memory>> parse_memory(const std::string& text);  // "registered", "private", "both"
-Result<std::string> parse_rate(const std::string& text);          // "1gbit", "100mbit"
+Result<std::string> parse_rate(const std::string& text);            // "1gbit", "100mbit"
 
 // Invalid combinations, such as a rate without hosts.
 Status validate(const BenchOptions& options);

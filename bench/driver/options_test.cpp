@@ -45,14 +45,15 @@ TEST(ParseHosts, ReadsHostsAndRanks) {
 TEST(ParseRate, TakesBitsPerSecond) {
   EXPECT_EQ(*parse_rate("1gbit"), "1gbit");
   EXPECT_EQ(*parse_rate("100mbit"), "100mbit");
-  for (const char* text : {"", "gbit", "0gbit", "1gbyte", "1 gbit", "-1gbit"}) EXPECT_FALSE(parse_rate(text).ok()) << text;
+  for (const char* text : {"", "gbit", "0gbit", "1gbyte", "1 gbit", "-1gbit"})
+    EXPECT_FALSE(parse_rate(text).ok()) << text;
 }
 
 TEST(ParseDTypeAndMemory, KnowTheirNames) {
   EXPECT_EQ(*parse_dtype("bf16"), DType::bf16);
   EXPECT_FALSE(parse_dtype("float").ok());
-  EXPECT_THAT(*parse_memory("both"), ElementsAre(Memory::registered, Memory::priv));
-  EXPECT_THAT(*parse_memory("private"), ElementsAre(Memory::priv));
+  EXPECT_THAT(*parse_memory("both"), ElementsAre(Memory::registered, Memory::private_memory));
+  EXPECT_THAT(*parse_memory("private"), ElementsAre(Memory::private_memory));
   EXPECT_FALSE(parse_memory("shared").ok());
 }
 

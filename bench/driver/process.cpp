@@ -135,8 +135,8 @@ CommandResult run_command(const std::vector<std::string>& command) {
 std::string run_or_throw(const std::vector<std::string>& command) {
   CommandResult result = run_command(command);
   if (result.exit_code != 0)
-    throw BenchError(fmt::format("'{}' failed with code {}: {}", fmt::join(command, " "), result.exit_code,
-                                 result.output));
+    throw BenchError(
+        fmt::format("'{}' failed with code {}: {}", fmt::join(command, " "), result.exit_code, result.output));
   return std::move(result.output);
 }
 

@@ -30,12 +30,12 @@ nlohmann::json spread_of(const RatioSummary& ratio) { return {{"low", ratio.low}
 }  // namespace
 
 std::string table_header(const std::vector<std::string>& peers, bool wire) {
-  std::string titles = fmt::format("#{:>11} {:>11} {:>6} {:>6} {:>9} {:>10} {:>10} {:>8} {:>8} {:>7} {:>10} {:>9} {:>18}",
-                                   "size", "count", "type", "redop", "engine", "memory", "time", "algbw", "busbw",
-                                   "#wrong", "p99", "CPU", "of the limit");
-  std::string units = fmt::format("#{:>11} {:>11} {:>6} {:>6} {:>9} {:>10} {:>10} {:>8} {:>8} {:>7} {:>10} {:>9} {:>18}",
-                                  "(B)", "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
-                                  "(s/GB)", "(low-high)");
+  std::string titles = fmt::format(
+      "#{:>11} {:>11} {:>6} {:>6} {:>9} {:>10} {:>10} {:>8} {:>8} {:>7} {:>10} {:>9} {:>18}", "size", "count", "type",
+      "redop", "engine", "memory", "time", "algbw", "busbw", "#wrong", "p99", "CPU", "of the limit");
+  std::string units =
+      fmt::format("#{:>11} {:>11} {:>6} {:>6} {:>9} {:>10} {:>10} {:>8} {:>8} {:>7} {:>10} {:>9} {:>18}", "(B)",
+                  "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(s/GB)", "(low-high)");
   for (const std::string& peer : peers) {
     titles += fmt::format(" {:>20}", "x " + peer);
     units += fmt::format(" {:>20}", "(low-high)");

@@ -50,9 +50,8 @@ class MpiEngine final : public Engine {
     void* const out = operation.output;
     switch (operation.collective) {
       case Collective::all_reduce:
-        return [=] {
-          check(MPI_Allreduce(MPI_IN_PLACE, out, outputs, type, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
-        };
+        return
+            [=] { check(MPI_Allreduce(MPI_IN_PLACE, out, outputs, type, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce"); };
       case Collective::broadcast:
         return [=] { check(MPI_Bcast(out, outputs, type, kRoot, MPI_COMM_WORLD), "MPI_Bcast"); };
       case Collective::all_gather:

@@ -23,7 +23,7 @@ struct Command {
   CommandKind kind = CommandKind::run;
   Collective collective = Collective::all_reduce;
   DType dtype = DType::f32;
-  Memory memory = Memory::priv;
+  Memory memory = Memory::private_memory;
   bool cold = true;
   std::uint64_t bytes = 0;
   std::uint32_t iterations = 0;  // timed ones

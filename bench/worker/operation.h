@@ -15,7 +15,7 @@ enum class Collective : std::uint8_t { all_reduce, broadcast, all_gather, reduce
 inline constexpr std::array kCollectives = {Collective::all_reduce, Collective::broadcast, Collective::all_gather,
                                             Collective::reduce_scatter, Collective::barrier};
 // Where an engine's buffers live: memory that the engine allocated for it, or anything else.
-enum class Memory : std::uint8_t { registered, priv };
+enum class Memory : std::uint8_t { registered, private_memory };
 
 constexpr std::string_view to_string(Collective collective) {
   constexpr std::string_view kNames[] = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"};

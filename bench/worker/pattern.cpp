@@ -89,8 +89,7 @@ double decode(DType dtype, const std::byte* element) {
     case DType::f32: return load<float>(element);
     case DType::f64: return load<double>(element);
     case DType::f16: return from_f16(load<std::uint16_t>(element));
-    case DType::bf16:
-      return std::bit_cast<float>(static_cast<std::uint32_t>(load<std::uint16_t>(element)) << 16);
+    case DType::bf16: return std::bit_cast<float>(static_cast<std::uint32_t>(load<std::uint16_t>(element)) << 16);
     case DType::i8: return load<std::int8_t>(element);
     case DType::u8: return load<std::uint8_t>(element);
     case DType::i32: return load<std::int32_t>(element);
@@ -106,8 +105,8 @@ Pattern::Pattern(DType dtype, int ranks)
     std::vector<std::byte>& table = tables_.emplace_back(kPeriod * element_);
     for (std::size_t i = 0; i < kPeriod; ++i) {
       // Few values for integers, so that 8 bits hold the sum of many ranks.
-      const double value = is_integer(dtype) ? static_cast<double>(random() % 8)
-                                             : static_cast<double>(random() >> 11) * 0x1p-52 - 1.0;
+      const double value =
+          is_integer(dtype) ? static_cast<double>(random() % 8) : static_cast<double>(random() >> 11) * 0x1p-52 - 1.0;
       encode(dtype, value, &table[i * element_]);
       sums_[i] += decode(dtype, &table[i * element_]);
     }

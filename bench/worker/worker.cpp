@@ -32,8 +32,7 @@ std::uint64_t count_wrong(const Pattern& pattern, const Operation& operation, in
   const Shape& shape = operation.shape;
   switch (operation.collective) {
     case Collective::all_reduce: return pattern.wrong_sums(operation.output, 0, shape.output_count, iteration);
-    case Collective::broadcast:
-      return pattern.wrong_copies(operation.output, 0, shape.output_count, kRoot, iteration);
+    case Collective::broadcast: return pattern.wrong_copies(operation.output, 0, shape.output_count, kRoot, iteration);
     case Collective::reduce_scatter:
       return pattern.wrong_sums(operation.output, static_cast<std::size_t>(rank) * shape.output_count,
                                 shape.output_count, iteration);
@@ -60,7 +59,7 @@ class Worker {
         engine_(engine),
         shared_(config.shared, kSharedPageBytes),
         line_(shared_.page(), config.size, !config.cores.empty()) {
-    add_arena(Memory::priv);
+    add_arena(Memory::private_memory);
     if (config.registered) add_arena(Memory::registered);
   }
 
@@ -92,7 +91,8 @@ class Worker {
     std::memset(data, 0, config_.arena);
     constexpr std::size_t kPiece = std::size_t{16} << 20;
     for (std::size_t at = 0; at < config_.arena; at += kPiece) {
-      const Shape shape = shape_of(Collective::all_reduce, DType::f32, config_.size, std::min(kPiece, config_.arena - at));
+      const Shape shape =
+          shape_of(Collective::all_reduce, DType::f32, config_.size, std::min(kPiece, config_.arena - at));
       line_.arrive();
       const Operation operation{Collective::all_reduce, DType::f32, shape, data + at, data + at};
       engine_.bind(operation)();
@@ -164,8 +164,7 @@ int run_worker(const WorkerConfig& config, Engine& engine) {
   }
 }
 
-int worker_main(int argc, char** argv,
-                const std::function<std::unique_ptr<Engine>(const WorkerConfig&)>& make_engine) {
+int worker_main(int argc, char** argv, const std::function<std::unique_ptr<Engine>(const WorkerConfig&)>& make_engine) {
   try {
     const WorkerConfig config = configure_worker(argc, argv);
     const std::unique_ptr<Engine> engine = make_engine(config);

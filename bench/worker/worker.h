@@ -13,16 +13,16 @@
 namespace lockstep::bench {
 
 struct WorkerConfig {
-  std::string socket;      // the driver
-  std::string shared;      // memory for the start line; for the limit also all arenas
-  std::string rendezvous;  // a folder or address in which the engine's ranks meet
-  std::string address;     // this host's address, in the mode with several hosts
+  std::string socket;              // the driver
+  std::string shared;              // memory for the start line; for the limit also all arenas
+  std::string rendezvous;          // a folder or address in which the engine's ranks meet
+  std::string address;             // this host's address, in the mode with several hosts
   std::vector<std::string> hosts;  // the addresses of all hosts, likewise
   int rank = -1;
   int size = 0;
-  std::vector<int> cores;         // one per rank, or empty: not pinned
-  std::size_t arena = 0;          // bytes of buffers per rank
-  bool registered = false;        // whether operations on registered memory will be asked for
+  std::vector<int> cores;   // one per rank, or empty: not pinned
+  std::size_t arena = 0;    // bytes of buffers per rank
+  bool registered = false;  // whether operations on registered memory will be asked for
 };
 
 // Reads "--name value" pairs; the rank may also come from the environment that mpirun sets.
@@ -56,7 +56,6 @@ class Engine {
 int run_worker(const WorkerConfig& config, Engine& engine);
 
 // main() of a worker: configures, makes the engine, runs it; failures end in a line on stderr.
-int worker_main(int argc, char** argv,
-                const std::function<std::unique_ptr<Engine>(const WorkerConfig&)>& make_engine);
+int worker_main(int argc, char** argv, const std::function<std::unique_ptr<Engine>(const WorkerConfig&)>& make_engine);
 
 }  // namespace lockstep::bench

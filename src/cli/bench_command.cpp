@@ -3,6 +3,7 @@
 
 #include "bench/driver/measure.h"
 #include "bench/driver/options.h"
+#include "bench/threads_scaling.h"
 #include "cli/command.h"
 
 namespace lockstep::cli {
@@ -23,13 +24,25 @@ CLI::Option* add_parsed(CLI::App& command, const std::string& name, Parse parse,
       help);
 }
 
+const char* help_of(bench::Collective collective) {
+  switch (collective) {
+    case bench::Collective::all_reduce: return "Every rank gets the sum of all";
+    case bench::Collective::broadcast: return "Every rank gets rank 0's buffer";
+    case bench::Collective::all_gather: return "Every rank gets the parts of all";
+    case bench::Collective::reduce_scatter: return "Every rank gets its part of the sum of all";
+    case bench::Collective::barrier: return "Every rank waits for all";
+  }
+  return "";
+}
+
 void add_options(CLI::App& command, BenchOptions& options) {
   command.add_option("--nproc", options.nproc, "Ranks on this host")->capture_default_str();
   add_parsed(command, "--bytes", bench::parse_size_range, options.bytes, "Sizes from MIN to MAX, as 8, 64K, 25M, 1G")
       ->type_name("MIN:MAX")
       ->default_str("8:128M");
   command.add_option("--step", options.step, "Factor from one size to the next")->capture_default_str();
-  add_parsed(command, "--dtype", bench::parse_dtype, options.dtype, "Element type: f32, f64, f16, bf16, i8, u8, i32, i64")
+  add_parsed(command, "--dtype", bench::parse_dtype, options.dtype,
+             "Element type: f32, f64, f16, bf16, i8, u8, i32, i64")
       ->type_name("TYPE")
       ->default_str("f32");
   add_parsed(command, "--memory", bench::parse_memory, options.memories,
@@ -50,19 +63,29 @@ void add_options(CLI::App& command, BenchOptions& options) {
       ->type_name("RATE");
 }
 
+void add_threads(CLI::App& command, Action& chosen) {
+  const auto options = std::make_shared<bench::ThreadsOptions>();
+  CLI::App* const threads =
+      command.add_subcommand("threads", "All-reduce between threads of one process, as they grow");
+  threads->add_option("--max-ranks", options->max_ranks, "Double the ranks from 2 up to this")->capture_default_str();
+  threads->add_option("--rounds", options->rounds, "Rounds, of which the median is printed")->capture_default_str();
+  threads->callback([&chosen, options] { chosen = [options] { return bench::run_threads_scaling(*options); }; });
+}
+
 }  // namespace
 
 void add_bench_command(CLI::App& app, Action& chosen) {
-  CLI::App* const command = app.add_subcommand(
-      "bench", "Measure collectives against Gloo, Open MPI, MPICH and the limits of the machine");
+  CLI::App* const command =
+      app.add_subcommand("bench", "Measure collectives against Gloo, Open MPI, MPICH and the limits of the machine");
   command->require_subcommand(1);
   for (const bench::Collective collective : bench::kCollectives) {
     const auto options = std::make_shared<BenchOptions>();
     options->collective = collective;
-    CLI::App* const one = command->add_subcommand(std::string(to_string(collective)), "");
+    CLI::App* const one = command->add_subcommand(std::string(to_string(collective)), help_of(collective));
     add_options(*one, *options);
     one->callback([&chosen, options] { chosen = [options] { return bench::run_benchmark(*options); }; });
   }
+  add_threads(*command, chosen);
 }
 
 }  // namespace lockstep::cli
