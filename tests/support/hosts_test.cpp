@@ -44,6 +44,14 @@ TEST(HostSet, HostsReachEachOther) {
   EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
 }
 
+TEST(HostSet, RunsOtherProgramsInside) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
+  ProcessSet ranks = start_program(2, {"ip", "-4", "-brief", "address", "show", "dev", "eth0"}, {.hosts = &hosts});
+  ASSERT_TRUE(ranks.wait_all(in_seconds(30))) << ranks.report();
+  EXPECT_THAT(ranks.output(0), ::testing::HasSubstr(HostSet::address(0) + "/24"));
+  EXPECT_THAT(ranks.output(1), ::testing::HasSubstr(HostSet::address(1) + "/24"));
+}
+
 TEST(HostSet, ACutLinkSwallowsPacketsUntilItIsRestored) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2, {.rate = "1gbit"});
   ASSERT_TRUE(hosts.cut_link(0).ok());
@@ -65,7 +73,7 @@ TEST(HostSet, LeavesNoDescriptorBehind) {
     EXPECT_GT(ProcessResources::now().fds, before.fds);
     EXPECT_EQ(hosts.size(), 2);
   }
-  const auto after = ProcessResources::now();
+  const auto after = ProcessResources::settle(before, in_seconds(20));
   EXPECT_EQ(after, before) << describe(after);
 }
 

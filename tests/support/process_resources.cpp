@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <thread>
 
 namespace lockstep::testing {
 namespace {
@@ -29,8 +30,20 @@ int count_shared_mappings() {
 }  // namespace
 
 ProcessResources ProcessResources::now() {
+  // A sanitizer starts a thread of its own along with the program's first.
+  static const bool any_thread_started = (std::thread([] {}).join(), true);
+  static_cast<void>(any_thread_started);
   // The iterator's own descriptor is in the count each time, so differences are right.
   return {count_entries("/proc/self/fd"), count_entries("/proc/self/task"), count_shared_mappings()};
+}
+
+ProcessResources ProcessResources::settle(const ProcessResources& expected, Deadline deadline) {
+  auto resources = now();
+  while (resources != expected && !deadline.expired()) {
+    std::this_thread::yield();
+    resources = now();
+  }
+  return resources;
 }
 
 std::string describe(const ProcessResources& resources) {

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "lockstep/base/deadline.h"
+
 namespace lockstep::testing {
 
 struct ProcessResources {
@@ -12,6 +14,9 @@ struct ProcessResources {
 
   // From /proc/self.
   static ProcessResources now();
+  // As soon as they equal `expected`, or at the deadline: what they are then. A thread that was
+  // joined stays visible for a moment.
+  static ProcessResources settle(const ProcessResources& expected, Deadline deadline);
   friend bool operator==(const ProcessResources&, const ProcessResources&) = default;
 };
 

@@ -1,53 +1,27 @@
 #include "support/process_set.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/unique_fd.h"
 #include "support/child.h"
+#include "support/child_process.h"
 #include "support/hosts.h"
 
 namespace lockstep::testing {
 namespace {
-
-[[noreturn]] void fail(const char* what, int error = errno) {
-  throw std::system_error(error, std::generic_category(), what);
-}
-
-// System calls, because glibc 2.36 declares its wrappers without extern "C".
-int open_pid_fd(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
-bool signal_pid_fd(const UniqueFd& pid_fd, int signal) {
-  return ::syscall(SYS_pidfd_send_signal, pid_fd.get(), signal, nullptr, 0) == 0;
-}
-
-struct Pipe {
-  UniqueFd read_end;
-  UniqueFd write_end;
-
-  Pipe() {
-    std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe2");
-    read_end.reset(ends[0]);
-    write_end.reset(ends[1]);
-    ::fcntl(read_end.get(), F_SETFL, O_NONBLOCK);
-  }
-};
 
 // True if `text` is in a line of `output` that is complete.
 bool has_line(const std::string& output, const std::string& text) {
@@ -55,57 +29,18 @@ bool has_line(const std::string& output, const std::string& text) {
   return found != std::string::npos && output.find('\n', found + text.size()) != std::string::npos;
 }
 
-struct Child {
-  pid_t pid = -1;
-  UniqueFd pid_fd;
-  std::array<UniqueFd, 2> streams;   // read ends: stdout, stderr
-  std::array<std::string, 2> text;   // what came from them
-  std::optional<ExitStatus> status;  // set after the last byte was read
-};
-
-// Reads what is there. Closes the stream at its end.
-void drain(UniqueFd& stream, std::string& text) {
-  std::array<char, 16384> block{};
-  while (stream.valid()) {
-    const ssize_t got = ::read(stream.get(), block.data(), block.size());
-    if (got > 0) {
-      text.append(block.data(), static_cast<std::size_t>(got));
-    } else if (got < 0 && errno == EINTR) {
-      continue;
-    } else {
-      if (got == 0 || errno != EAGAIN) stream.reset();
-      return;
-    }
-  }
-}
-
-ExitStatus reap(const UniqueFd& pid_fd) {
-  siginfo_t info{};
-  while (::waitid(P_PIDFD, static_cast<id_t>(pid_fd.get()), &info, WEXITED) != 0 && errno == EINTR) {
-  }
-  ExitStatus status;
-  status.when = Deadline::Clock::now();
-  (info.si_code == CLD_EXITED ? status.code : status.signal) = info.si_status;
-  return status;
-}
-
 }  // namespace
-
-std::string ExitStatus::to_string() const {
-  if (signal == 0) return fmt::format("exit code {}", code);
-  return fmt::format("killed by signal {} ({})", signal, ::strsignal(signal));
-}
 
 class ProcessSet::Impl {
  public:
   Impl() : wake_(::eventfd(0, EFD_CLOEXEC)) {
-    if (!wake_.valid()) fail("eventfd");
+    if (!wake_.valid()) throw std::system_error(errno, std::generic_category(), "eventfd");
   }
 
   ~Impl() {
-    for (auto& child : children_) signal_pid_fd(child.pid_fd, SIGKILL);
+    for (auto& child : children_) child.send_signal(SIGKILL);
     if (!collector_.joinable()) {  // starting a later process failed
-      for (auto& child : children_) reap(child.pid_fd);
+      for (auto& child : children_) child.reap();
       return;
     }
     wait_until(Deadline::after(std::chrono::hours(1)), [this] { return all_ended(); });
@@ -115,7 +50,7 @@ class ProcessSet::Impl {
   }
 
   // Before collect() only.
-  void start(const std::string& role, const Environment& environment, std::vector<int> inherited_fds);
+  void start(const ChildCommand& command) { children_.push_back(spawn(command)); }
   void collect() {
     collector_ = std::thread([this] { run_collector(); });
   }
@@ -133,9 +68,9 @@ class ProcessSet::Impl {
     return true;
   }
 
-  const Child& child(int rank) const { return children_.at(static_cast<std::size_t>(rank)); }
+  const ChildProcess& child(int rank) const { return children_.at(static_cast<std::size_t>(rank)); }
 
-  std::vector<Child> children_;  // fixed once the collector runs; text and status: mutex_
+  std::vector<ChildProcess> children_;  // fixed once the collector runs; text and status: mutex_
   mutable std::mutex mutex_;
 
  private:
@@ -146,45 +81,6 @@ class ProcessSet::Impl {
   std::thread collector_;
 };
 
-void ProcessSet::Impl::start(const std::string& role, const Environment& environment, std::vector<int> inherited_fds) {
-  Environment variables = environment;
-  variables[kRoleVariable] = role;
-  variables[kParentVariable] = std::to_string(::getpid());
-  std::vector<std::string> lines;
-  for (const auto& [name, value] : variables) {
-    if (value) lines.push_back(name + "=" + *value);
-  }
-  std::vector<char*> envp;
-  for (auto& line : lines) envp.push_back(line.data());
-  envp.push_back(nullptr);
-
-  Pipe out;
-  Pipe err;
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, out.write_end.get(), STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, err.write_end.get(), STDERR_FILENO);
-  // Onto itself: clears close-on-exec in the child only.
-  for (const int fd : inherited_fds) posix_spawn_file_actions_adddup2(&actions, fd, fd);
-
-  std::string name = "lockstep-test:" + role;
-  const std::array<char*, 2> argv = {name.data(), nullptr};
-  Child child;
-  const int error = ::posix_spawn(&child.pid, "/proc/self/exe", &actions, nullptr, argv.data(), envp.data());
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) fail("posix_spawn of the test program", error);
-  child.pid_fd.reset(open_pid_fd(child.pid));
-  if (!child.pid_fd.valid()) {
-    const int reason = errno;
-    ::kill(child.pid, SIGKILL);
-    ::waitpid(child.pid, nullptr, 0);
-    fail("pidfd_open", reason);
-  }
-  child.streams = {std::move(out.read_end), std::move(err.read_end)};
-  children_.push_back(std::move(child));
-}
-
 void ProcessSet::Impl::run_collector() {
   while (true) {
     std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
@@ -194,17 +90,11 @@ void ProcessSet::Impl::run_collector() {
       }
       if (!child.status) polled.push_back({child.pid_fd.get(), POLLIN, 0});
     }
-    if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) fail("poll");
+    if (::poll(polled.data(), polled.size(), -1) < 0) continue;  // interrupted
     if (polled.front().revents != 0) return;
 
     const std::lock_guard lock(mutex_);
-    for (auto& child : children_) {
-      pollfd ended{child.pid_fd.get(), POLLIN, 0};
-      const bool has_ended = !child.status && ::poll(&ended, 1, 0) == 1;
-      // After the look at the pid: what a dead process wrote is in the pipe by now.
-      for (std::size_t i = 0; i < child.streams.size(); ++i) drain(child.streams[i], child.text[i]);
-      if (has_ended) child.status = reap(child.pid_fd);
-    }
+    for (auto& child : children_) child.update();
     changed_.notify_all();
   }
 }
@@ -217,10 +107,7 @@ ProcessSet::~ProcessSet() = default;
 int ProcessSet::size() const { return static_cast<int>(impl_->children_.size()); }
 pid_t ProcessSet::pid(int rank) const { return impl_->child(rank).pid; }
 
-bool ProcessSet::kill(int rank, int signal) {
-  // Not a plain kill(2): the pid could belong to somebody else once the collector has reaped it.
-  return signal_pid_fd(impl_->child(rank).pid_fd, signal);
-}
+bool ProcessSet::kill(int rank, int signal) { return impl_->child(rank).send_signal(signal); }
 
 bool ProcessSet::wait_all(Deadline deadline) {
   return impl_->wait_until(deadline, [this] { return impl_->all_ended(); });
@@ -301,40 +188,62 @@ Environment inherited_environment() {
 
 }  // namespace
 
-ProcessSet start_ranks(int world_size, const std::string& role, const StartOptions& options) {
-  if (!role_exists(role)) throw std::invalid_argument("no LOCKSTEP_PROCESS_ROLE is called " + role);
-  const auto host_of = [&](int rank) {
-    return options.hosts == nullptr ? 0 : rank * options.hosts->size() / world_size;
-  };
+ProcessSet ProcessSet::start(int world_size, const StartOptions& options, const CommandInside& command_inside) {
   const std::string master = options.hosts == nullptr ? "127.0.0.1" : HostSet::address(0);
   const Listener listener = listen_inside(options.hosts == nullptr ? -1 : options.hosts->namespace_fd(0), master);
 
   auto impl = std::make_unique<ProcessSet::Impl>();
   for (int rank = 0; rank < world_size; ++rank) {
+    const int host = options.hosts == nullptr ? 0 : rank * options.hosts->size() / world_size;
+    const int namespace_fd = options.hosts == nullptr ? -1 : options.hosts->namespace_fd(host);
+    ChildCommand command = command_inside(namespace_fd);
     Environment variables = inherited_environment();
-    std::vector<int> fds;
     variables["RANK"] = std::to_string(rank);
     variables["WORLD_SIZE"] = std::to_string(world_size);
     variables["MASTER_ADDR"] = master;
     variables["MASTER_PORT"] = std::to_string(listener.port);
+    if (options.hosts != nullptr) variables["LOCKSTEP_SECRET"] = "the secret of a test";
     if (rank == 0) {
       variables["LOCKSTEP_STORE_FD"] = std::to_string(listener.fd.get());
-      fds.push_back(listener.fd.get());
-    }
-    if (options.hosts != nullptr) {
-      const int fd = options.hosts->namespace_fd(host_of(rank));
-      variables["LOCKSTEP_SECRET"] = "the secret of a test";
-      variables[kNamespaceVariable] = std::to_string(fd);
-      fds.push_back(fd);
+      command.fds.push_back(listener.fd.get());
     }
     for (const auto& [name, value] : options.environment) variables[name] = value;
     if (options.rank_variables) {
       for (const auto& [name, value] : options.rank_variables(rank)) variables[name] = value;
     }
-    impl->start(role, variables, fds);
+    command.environment.merge(variables);
+    impl->start(command);
   }
   impl->collect();
   return ProcessSet(std::move(impl));
+}
+
+ProcessSet start_ranks(int world_size, const std::string& role, const StartOptions& options) {
+  if (!role_exists(role)) throw std::invalid_argument("no LOCKSTEP_PROCESS_ROLE is called " + role);
+  return ProcessSet::start(world_size, options, [&](int namespace_fd) {
+    ChildCommand command;
+    command.arguments = {"/proc/self/exe"};
+    command.environment[kRoleVariable] = role;
+    command.environment[kParentVariable] = std::to_string(::getpid());
+    if (namespace_fd >= 0) {
+      command.environment[kNamespaceVariable] = std::to_string(namespace_fd);
+      command.fds.push_back(namespace_fd);
+    }
+    return command;
+  });
+}
+
+ProcessSet start_program(int world_size, const std::vector<std::string>& arguments, const StartOptions& options) {
+  return ProcessSet::start(world_size, options, [&](int namespace_fd) {
+    // A program that knows nothing of the harness gets its ties to the test from util-linux.
+    ChildCommand command;
+    if (namespace_fd >= 0) {
+      command.arguments = {"nsenter", fmt::format("--net=/proc/{}/fd/{}", ::getpid(), namespace_fd)};
+    }
+    for (const char* part : {"setpriv", "--pdeathsig", "KILL", "--"}) command.arguments.emplace_back(part);
+    command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
+    return command;
+  });
 }
 
 }  // namespace lockstep::testing

@@ -28,12 +28,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/deadline.h"
 
 namespace lockstep::testing {
 
 class HostSet;
+struct ChildCommand;
+struct StartOptions;
 
 // Variables to set, or (without a value) to remove.
 using Environment = std::map<std::string, std::optional<std::string>>;
@@ -81,7 +84,12 @@ class ProcessSet {
   std::string report() const;
 
  private:
-  friend ProcessSet start_ranks(int, const std::string&, const struct StartOptions&);
+  friend ProcessSet start_ranks(int world_size, const std::string& role, const StartOptions& options);
+  friend ProcessSet start_program(int world_size, const std::vector<std::string>& arguments,
+                                  const StartOptions& options);
+  // What to run, depending on the host's namespace (-1: ours).
+  using CommandInside = std::function<ChildCommand(int namespace_fd)>;
+  static ProcessSet start(int world_size, const StartOptions& options, const CommandInside& command_inside);
   class Impl;
   explicit ProcessSet(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
@@ -104,6 +112,9 @@ struct StartOptions {
 // the test: call this from the test's own thread. Throws std::exception if a process cannot be
 // started or the role does not exist.
 ProcessSet start_ranks(int world_size, const std::string& role, const StartOptions& options = {});
+
+// The same for another program (and its arguments) instead of a role of this one.
+ProcessSet start_program(int world_size, const std::vector<std::string>& arguments, const StartOptions& options = {});
 
 // Registers the function that follows as a role. For the macro below.
 using ProcessRole = int (*)();

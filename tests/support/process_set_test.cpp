@@ -184,6 +184,14 @@ TEST(ProcessSet, ChildrenDieWithTheirParent) {
   EXPECT_FALSE(process_runs(grandchild));
 }
 
+TEST(ProcessSet, StartsOtherProgramsAsRanks) {
+  ProcessSet ranks = start_program(2, {"sh", "-c", "echo rank $RANK of $WORLD_SIZE, $1; exit $RANK", "sh", "argument"});
+  ASSERT_TRUE(ranks.wait_all(in_seconds(30))) << ranks.report();
+  EXPECT_EQ(ranks.output(0), "rank 0 of 2, argument\n");
+  EXPECT_EQ(ranks.output(1), "rank 1 of 2, argument\n");
+  EXPECT_EQ(ranks.exit_status(1)->code, 1);
+}
+
 TEST(ProcessSet, RefusesAnUnknownRole) { EXPECT_THROW(start_ranks(1, "no such role"), std::invalid_argument); }
 
 }  // namespace

@@ -1,0 +1,48 @@
+# cmake -D CASE=... -D SOURCE=<root> -D BUILD=<build tree> -D WORK=<scratch folder> -P run.cmake
+# Installs, then builds and runs a project as a user would have it.
+file(REMOVE_RECURSE ${WORK})
+file(MAKE_DIRECTORY ${WORK})
+
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "${ARGN}\nended with ${code}:\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+# build_and_run(<project> <cmake arguments>...)
+function(build_and_run project)
+  set(tree ${WORK}/${project}_build)
+  run(${CMAKE_COMMAND} -G Ninja -S ${SOURCE}/tests/packaging/${project} -B ${tree} -DCMAKE_CXX_COMPILER=${COMPILER}
+    -DCMAKE_BUILD_TYPE=Release ${ARGN})
+  run(${CMAKE_COMMAND} --build ${tree})
+  run(${tree}/consumer)
+  if(NOT output MATCHES "lockstep [0-9.]+, bf16: not_found: thrown across")
+    message(FATAL_ERROR "the consumer printed:\n${output}")
+  endif()
+endfunction()
+
+if(CASE STREQUAL "find_package")
+  run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component engine)
+  build_and_run(find_package -DCMAKE_PREFIX_PATH=${WORK}/prefix)
+
+elseif(CASE STREQUAL "unknown_component")
+  run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component engine)
+  execute_process(COMMAND ${CMAKE_COMMAND} -G Ninja -S ${SOURCE}/tests/packaging/unknown_component -B ${WORK}/build
+    -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_PREFIX_PATH=${WORK}/prefix
+    RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(code EQUAL 0 OR NOT output MATCHES "no component[ \n]+\"teleport\"")
+    message(FATAL_ERROR "an unknown component ended with ${code} and:\n${output}")
+  endif()
+
+elseif(CASE STREQUAL "add_subdirectory_shared")
+  # One more build of the engine serves both: the shared library, in the user's tree and installed.
+  build_and_run(add_subdirectory -DLOCKSTEP_SOURCE_DIR=${SOURCE} -DBUILD_SHARED_LIBS=ON -DLOCKSTEP_INSTALL=ON)
+  run(${CMAKE_COMMAND} --install ${WORK}/add_subdirectory_build --prefix ${WORK}/prefix --component engine)
+  build_and_run(find_package -DCMAKE_PREFIX_PATH=${WORK}/prefix)
+
+else()
+  message(FATAL_ERROR "unknown CASE ${CASE}")
+endif()
+file(REMOVE_RECURSE ${WORK})

@@ -1,0 +1,89 @@
+# For test.sh and tools/nightly: runs phases one after the other, says how long each took, and sums
+# up what CTest counted. A phase that fails does not stop the next ones. Source it from the root.
+#
+#   phase <name> <command>...   a failure of the command counts as one failed test
+#   build <preset> [targets]    configures and builds
+#   run_tests <preset> [ctest arguments]
+#   finish                      prints "N passed, N failed, N skipped" and exits
+
+passed=0
+failed=0
+skipped=0
+failures=
+jobs=${LOCKSTEP_JOBS:-$(nproc)}
+started=$(date +%s)
+if [ -z "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] && command -v ccache >/dev/null; then
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+fi
+# TSan's shadow memory does not fit under every kernel's randomisation of addresses.
+fixed_addresses=
+if setarch -R true 2>/dev/null; then fixed_addresses="setarch -R"; fi
+
+phase() {
+  phase_name=$1
+  shift
+  phase_start=$(date +%s)
+  echo "==> $phase_name"
+  if "$@"; then result=ok; else result=FAILED; fi
+  echo "<== $phase_name: $result, $(($(date +%s) - phase_start)) s"
+  [ $result = ok ] && return 0
+  failures="$failures
+  $phase_name"
+  counted_by_ctest=${counted_by_ctest:-}
+  [ -n "$counted_by_ctest" ] || failed=$((failed + 1))
+  counted_by_ctest=
+  return 1
+}
+
+configure_and_build() {
+  cmake --preset "$1" >build/configure.log 2>&1 || { cat build/configure.log; return 1; }
+  preset=$1
+  shift
+  # Ninja writes over its own line on a terminal; elsewhere only problems are worth a line.
+  if [ -t 1 ]; then
+    ninja -C "build/$preset" -j "$jobs" "$@"
+  else
+    ninja -C "build/$preset" -j "$jobs" "$@" >build/build.log 2>&1 || { grep -v '^\[[0-9/]*\]' build/build.log; return 1; }
+  fi
+}
+
+build() {
+  mkdir -p build
+  phase "build $1" configure_and_build "$@"
+}
+
+# Adds one attribute of CTest's JUnit file to what is printed.
+junit_count() { tr '\n\t' '  ' <"$1" | sed -n "s/.*<testsuite [^>]*[ ]$2=\"\([0-9]*\)\".*/\1/p"; }
+
+ctest_counted() {
+  preset=$1
+  shift
+  junit=$PWD/build/$preset/junit.xml
+  rm -f "$junit"
+  code=0
+  $fixed_addresses ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$jobs" \
+    --output-junit "$junit" "$@" || code=1
+  [ -f "$junit" ] || return 1
+  all=$(junit_count "$junit" tests)
+  bad=$(junit_count "$junit" failures)
+  not_run=$(($(junit_count "$junit" skipped) + $(junit_count "$junit" disabled)))
+  passed=$((passed + all - bad - not_run))
+  failed=$((failed + bad))
+  skipped=$((skipped + not_run))
+  [ "$bad" = 0 ] || counted_by_ctest=1
+  return $code
+}
+
+run_tests() {
+  test_preset=$1
+  shift
+  phase "test $test_preset" ctest_counted "$test_preset" "$@"
+}
+
+finish() {
+  echo "total: $(($(date +%s) - started)) s"
+  [ -z "$failures" ] || echo "failed phases:$failures"
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ -z "$failures" ]
+  exit
+}
