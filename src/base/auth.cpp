@@ -8,6 +8,7 @@
 
 #include "base/handshake.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/random.h"
 
 namespace lockstep {
@@ -170,7 +171,7 @@ Result<ConnectionIdentity> authenticate_as_acceptor(int fd, const Secret& secret
   Status status = accept_handshake(fd, handshake, deadline.earlier(Deadline::after(kHandshakeTimeout)));
   if (status.ok()) return handshake.identity();
   status = status.with_context(
-      fmt::format("refused a connection from {} (role '{}')", peer, handshake::printable(handshake.identity().role)));
+      fmt::format("refused a connection from {} (role '{}')", peer, printable(handshake.identity().role)));
   log_warn("{}", status.message());
   return status;
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/log.h"
+#include "base/printable.h"
 
 namespace lockstep::handshake {
 namespace {
@@ -176,13 +177,6 @@ Mac compute_mac(const Secret& secret, Side side, const Nonce& connector, const N
 
 bool equal(std::span<const std::byte> a, std::span<const std::byte> b) {
   return a.size() == b.size() && ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
-std::string printable(std::string_view text) {
-  std::string result(text);
-  std::replace_if(
-      result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c >= 0x7F; }, '?');
-  return result;
 }
 
 }  // namespace lockstep::handshake

@@ -72,7 +72,4 @@ Mac compute_mac(const Secret& secret, Side side, const Nonce& connector, const N
 // In constant time.
 bool equal(std::span<const std::byte> a, std::span<const std::byte> b);
 
-// Text from a peer, for logs and messages: unprintable bytes become '?'.
-std::string printable(std::string_view text);
-
 }  // namespace lockstep::handshake

@@ -149,6 +149,16 @@ Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline) {
   return fd;
 }
 
+void detect_dead_peer(int fd) {
+  const auto set = [fd](int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof(value)); };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 3);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  // Keep-alive is silent while data is unacknowledged; this limits that case.
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 15000);
+}
+
 Status send_all(int fd, std::span<const std::byte> bytes, Deadline deadline) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);

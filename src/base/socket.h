@@ -60,6 +60,10 @@ Result<UniqueFd> accept_from(int listener, Deadline deadline);
 // One attempt; refused or unreachable is `unavailable`, and names the address.
 Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline);
 
+// Makes the kernel notice within about 15 s that a TCP peer's host or link is gone, on an idle
+// connection too. Nothing on Unix sockets.
+void detect_dead_peer(int fd);
+
 // Whole buffers or an error: a closed connection is peer_lost, the deadline is timed_out.
 Status send_all(int fd, std::span<const std::byte> bytes, Deadline deadline);
 Status receive_all(int fd, std::span<std::byte> bytes, Deadline deadline);

@@ -12,9 +12,9 @@ namespace lockstep {
 
 enum class Algorithm : std::uint8_t {
   automatic,
-  host_inline,   // payload inside the announcement
-  host_shared,   // in registered memory in place, staged otherwise
-  host_staged,   // always staged
+  host_inline,  // payload inside the announcement
+  host_shared,  // in registered memory in place, staged otherwise
+  host_staged,  // always staged
   ring,
   direct,
   pair,

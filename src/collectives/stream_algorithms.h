@@ -14,8 +14,11 @@ namespace lockstep {
 
 using StreamFunction = Status (*)(const StreamPart&, StreamTransport&, WaitScope&);
 
-// all_reduce. f32, f64, i32, i64 only: partial results travel in the buffer's own type.
+// all_reduce. Only where ring_can_carry: partial results travel in the buffer's own type.
 Status stream_ring(const StreamPart& part, StreamTransport& streams, WaitScope& scope);
+inline bool ring_can_carry(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::i32 || dtype == DType::i64;
+}
 // all_reduce, reduce, reduce_scatter; all dtypes, all inputs of an element in one pass.
 Status stream_direct(const StreamPart& part, StreamTransport& streams, WaitScope& scope);
 // all_reduce of two ranks; all dtypes.

@@ -20,9 +20,7 @@ namespace lockstep {
 namespace {
 
 std::size_t place_of(const StreamPart& part) { return (part.me + part.size() - part.root) % part.size(); }
-int rank_at_place(const StreamPart& part, std::size_t place) {
-  return part.rank_at((part.root + place) % part.size());
-}
+int rank_at_place(const StreamPart& part, std::size_t place) { return part.rank_at((part.root + place) % part.size()); }
 
 // Receives from the parent (unless this is the root) and sends on to the children.
 // `child(i)` is the place of child i.

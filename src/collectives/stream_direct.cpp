@@ -112,7 +112,8 @@ class Direct {
   bool segment_is_here() const {
     if (reduced_ == segments_) return false;
     bool here = true;
-    for_each_peer([&](std::size_t peer) { here = here && streams_.received(part_.rank_at(peer)) >= segment(reduced_).end(); });
+    for_each_peer(
+        [&](std::size_t peer) { here = here && streams_.received(part_.rank_at(peer)) >= segment(reduced_).end(); });
     return here;
   }
 

@@ -91,9 +91,10 @@ Result<StreamHeader> parse_stream_header(std::span<const std::byte> bytes) {
     return malformed(fmt::format("data header with magic {:08x} instead of {:08x}", magic, kStreamMagic));
   }
   if (const auto version = reader.get<std::uint16_t>(); version != kStreamVersion) {
-    return malformed(fmt::format("data header of version {}, this rank speaks version {}; run the same release of "
-                                 "Lockstep on all ranks",
-                                 version, kStreamVersion));
+    return malformed(
+        fmt::format("data header of version {}, this rank speaks version {}; run the same release of "
+                    "Lockstep on all ranks",
+                    version, kStreamVersion));
   }
   const auto algorithm = reader.get<std::uint8_t>();
   const auto kind = reader.get<std::uint8_t>();

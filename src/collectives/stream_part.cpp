@@ -29,11 +29,10 @@ ByteRange gathered_part(const StreamPart& part, std::size_t index) {
 }
 
 void begin_part(StreamTransport& streams, const StreamPart& part, StreamAlgorithm algorithm) {
-  streams.begin(format_stream_header({.algorithm = algorithm,
-                                      .slice = part.slice,
-                                      .slices = part.slices,
-                                      .descriptor = part.descriptor}),
-                explain_header_difference);
+  streams.begin(
+      format_stream_header(
+          {.algorithm = algorithm, .slice = part.slice, .slices = part.slices, .descriptor = part.descriptor}),
+      explain_header_difference);
 }
 
 void reduce_two(const StreamPart& part, const std::byte* first, const std::byte* second, std::byte* dst,

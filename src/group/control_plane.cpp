@@ -153,7 +153,8 @@ void ControlPlane::read_from(int rank) {
     }
     peer.last_heard = Clock::now();
     peer.reported_silent = false;
-    peer.received.insert(peer.received.end(), buffer.begin(), buffer.begin() + static_cast<std::ptrdiff_t>(result.bytes));
+    peer.received.insert(peer.received.end(), buffer.begin(),
+                         buffer.begin() + static_cast<std::ptrdiff_t>(result.bytes));
     parse_received(rank);
   }
 }

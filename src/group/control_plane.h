@@ -75,9 +75,9 @@ class ControlPlane {
   std::vector<Peer> peers_;
 
   std::mutex mutex_;
-  bool stopping_ = false;                                     // guarded by mutex_
+  bool stopping_ = false;                                                    // guarded by mutex_
   Deadline flush_until_ = Deadline::at(Deadline::Clock::time_point::min());  // guarded by mutex_
-  std::thread thread_;  // last: starts when everything else stands
+  std::thread thread_;                                                       // last: starts when everything else stands
 };
 
 }  // namespace lockstep

@@ -110,8 +110,8 @@ void GroupCore::fail_quietly(const Status& reason) {
 
 Status GroupCore::failure_of(const std::string& operation, Deadline::Duration elapsed) const {
   const Status reason = failure_.reason();
-  return Status(reason.code(), fmt::format("{} of {} failed on rank {} after {:.3f} s: {}", operation,
-                                           describe_group(), topology_.rank, seconds(elapsed), reason.message()));
+  return Status(reason.code(), fmt::format("{} of {} failed on rank {} after {:.3f} s: {}", operation, describe_group(),
+                                           topology_.rank, seconds(elapsed), reason.message()));
 }
 
 void GroupCore::leave() {
@@ -226,10 +226,11 @@ void GroupCore::on_control_closed(int rank, const std::string& how) {
 }
 
 void GroupCore::on_control_silent(int rank, Deadline::Duration silence) {
-  fail(Status(StatusCode::peer_lost,
-              fmt::format("{} was lost: nothing heard from it for {:.1f} s (limit {:.1f} s); its process is stopped, its "
-                          "host is down or overloaded, or the link to it is cut",
-                          describe_rank(rank), seconds(silence), seconds(options_.heartbeat))));
+  fail(Status(
+      StatusCode::peer_lost,
+      fmt::format("{} was lost: nothing heard from it for {:.1f} s (limit {:.1f} s); its process is stopped, its "
+                  "host is down or overloaded, or the link to it is cut",
+                  describe_rank(rank), seconds(silence), seconds(options_.heartbeat))));
 }
 
 Heartbeat GroupCore::current_heartbeat() {

@@ -87,7 +87,7 @@ Work MessageLane::send(ConstBuffer data, int destination, int tag, std::chrono::
 
 Work MessageLane::recv(Buffer data, int source, int tag, std::chrono::milliseconds timeout) {
   auto work = std::make_shared<detail::WorkState>();
-  Posted posted{data, tag, Deadline::after(timeout), name_of("recv from", data.count, data.dtype, source, tag),
+  Posted posted{data,         tag, Deadline::after(timeout), name_of("recv from", data.count, data.dtype, source, tag),
                 Clock::now(), work};
   std::unique_lock lock(mutex_);
   if (!refuse(work, posted.name)) {

@@ -114,10 +114,10 @@ class MessageLane {
   const std::shared_ptr<GroupCore> core_;
   UniqueFd wake_fd_;
   std::mutex mutex_;
-  std::vector<Peer> peers_;  // guarded by mutex_
-  bool closing_ = false;     // guarded by mutex_
+  std::vector<Peer> peers_;          // guarded by mutex_
+  bool closing_ = false;             // guarded by mutex_
   std::vector<Completion> settled_;  // guarded by mutex_
-  std::thread thread_;       // guarded by mutex_ until joined
+  std::thread thread_;               // guarded by mutex_ until joined
 };
 
 }  // namespace lockstep

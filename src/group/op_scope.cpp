@@ -46,11 +46,12 @@ std::string OpScope::name_missing(std::span<const int> waiting_for) const {
 }
 
 Status OpScope::timeout_error(std::span<const int> waiting_for) const {
-  return Status(StatusCode::timed_out,
-                fmt::format("{} on rank {} reached its deadline after {:.1f} s: {}; is it stuck, slower than the timeout, "
-                            "or did it take another path through the program?",
-                            describe(op_), core_.topology().rank, seconds(Deadline::Clock::now() - started_),
-                            name_missing(waiting_for)));
+  return Status(
+      StatusCode::timed_out,
+      fmt::format("{} on rank {} reached its deadline after {:.1f} s: {}; is it stuck, slower than the timeout, "
+                  "or did it take another path through the program?",
+                  describe(op_), core_.topology().rank, seconds(Deadline::Clock::now() - started_),
+                  name_missing(waiting_for)));
 }
 
 void OpScope::warn_when_due(std::span<const int> waiting_for) {

@@ -30,8 +30,7 @@ Result<Mesh> ThreadsHub::join(const std::string& scope, int rank, int size, Dead
     if (meshes.ok()) meeting->meshes = std::move(*meshes);
     changed_.notify_all();
   }
-  const bool complete =
-      changed_.wait_until(lock, deadline.when(), [&] { return meeting->count == size; });
+  const bool complete = changed_.wait_until(lock, deadline.when(), [&] { return meeting->count == size; });
   if (!complete) {
     std::vector<int> missing;
     for (int r = 0; r < size; ++r) {

@@ -27,8 +27,8 @@ class WorkState {
   std::atomic<bool> done_{false};
   mutable std::mutex mutex_;
   std::condition_variable completed_;
-  bool settled_ = false;                                             // guarded by mutex_
-  Status outcome_;                                                   // guarded by mutex_
+  bool settled_ = false;                                           // guarded by mutex_
+  Status outcome_;                                                 // guarded by mutex_
   std::vector<std::function<void(const Status&)>> continuations_;  // guarded by mutex_
 };
 

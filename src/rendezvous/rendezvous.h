@@ -18,6 +18,8 @@ struct MeetingPoint {
   std::shared_ptr<Store> store;  // keeps the server alive too, on the rank that serves it
   int rank = 0;
   int world_size = 1;
+  // The store's host, where it has one: links to other hosts use the interface that reaches it.
+  std::string master_host = {};
 };
 
 // Reads init_method (and the environment), starts or reaches the store.
@@ -29,8 +31,12 @@ Result<MeetingPoint> find_meeting_point(const InitOptions& options, const Secret
 // died meanwhile.
 struct MeshOptions {
   std::string scope = {};  // e.g. "world" or "world/sub/3"
+  // Interface name or address for links to other hosts; empty: LOCKSTEP_INTERFACE, else by itself.
   std::string network_interface = {};
   int data_streams = 1;  // TCP connections for payload between two ranks of different hosts
+  // Ranks with different ids count as on different hosts, even if they are not; empty:
+  // LOCKSTEP_HOST_ID. For tests of TCP on one machine.
+  std::string host_id = {};
 };
 Result<Mesh> connect_mesh(const MeetingPoint& where, const Secret& secret, const MeshOptions& options,
                           Deadline deadline);

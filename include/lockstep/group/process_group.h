@@ -114,8 +114,9 @@ class ProcessGroup {
   // Ok while the group lives.
   Status health() const;
 
- private:
   class Impl;
+
+ private:
   explicit ProcessGroup(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -36,6 +36,9 @@ class FileStore final : public Store {
  private:
   class Log;
   explicit FileStore(std::unique_ptr<Log> log);
+  // Until all keys exist; the value of the first one where it is asked for.
+  Status await(std::span<const std::string> keys, std::string* first_value, Deadline deadline);
+
   std::unique_ptr<Log> log_;
 };
 

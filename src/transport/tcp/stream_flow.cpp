@@ -112,8 +112,7 @@ StreamFlow::Moved StreamFlow::move(std::size_t index, const StreamHeaderBytes& h
   const std::size_t header_left = kStreamHeaderBytes - lane.header_done;
   if (header_left > 0) {
     // sendmsg only reads through its iovecs, whose type cannot say so.
-    std::byte* bytes =
-        direction_ == StreamDirection::send ? const_cast<std::byte*>(header.data()) : lane.header.data();
+    std::byte* bytes = direction_ == StreamDirection::send ? const_cast<std::byte*>(header.data()) : lane.header.data();
     parts[used++] = {bytes + lane.header_done, header_left};
   }
   const std::size_t asked = header_left + gather(lane, limit, parts, used);

@@ -75,8 +75,7 @@ void StreamTransport::receive(int rank, std::byte* data, std::size_t size) {
 }
 
 bool StreamTransport::idle() const {
-  return std::all_of(active_.begin(), active_.end(),
-                     [this](int rank) { return idle(rank); });
+  return std::all_of(active_.begin(), active_.end(), [this](int rank) { return idle(rank); });
 }
 
 Status StreamTransport::advance(WaitScope& scope) {

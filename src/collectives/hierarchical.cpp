@@ -1,0 +1,163 @@
+#include "collectives/hierarchical.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "collectives/host_entry.h"
+#include "collectives/kernels.h"
+#include "collectives/rank_array.h"
+#include "collectives/slices.h"
+#include "collectives/staging.h"
+#include "collectives/stream_algorithms.h"
+
+namespace lockstep {
+namespace {
+
+// The two halves of the staging room: what owners are to reduce, and what they have reduced.
+constexpr std::size_t kInputHalf = 0;
+constexpr std::size_t kResultHalf = 1;
+
+class Hierarchical {
+ public:
+  Hierarchical(const CollectiveCall& call, CollectiveContext& context)
+      : call_(call),
+        context_(context),
+        local_size_(static_cast<std::size_t>(context.host.local_size())),
+        me_(static_cast<std::size_t>(context.host.local_rank())),
+        element_(call.element_bytes()),
+        owners_(smallest_host(context.topology)),
+        layout_(owners_, kStagingBytes / 2),
+        piece_(layout_.piece_bytes() / element_) {
+    if (me_ >= owners_) return;
+    for (const auto& ranks : context.topology.hosts) column_.push_back(ranks[me_]);
+  }
+
+  Status run() {
+    const std::size_t bytes = call_.count() * element_;
+    LOCKSTEP_RETURN_IF_ERROR(host_announce_memory(call_, context_, bytes, bytes, false));
+    const std::size_t pieces = (slice_of(call_.count(), owners_, 0, element_).count + piece_ - 1) / piece_;
+    return all_registered() ? run_in_place(pieces, bytes) : run_staged(pieces);
+  }
+
+ private:
+  static std::size_t smallest_host(const Topology& topology) {
+    std::size_t smallest = topology.hosts.front().size();
+    for (const auto& ranks : topology.hosts) smallest = std::min(smallest, ranks.size());
+    return smallest;
+  }
+  bool owns() const { return me_ < owners_; }
+  bool all_registered() const {
+    for (int rank = 0; rank < static_cast<int>(local_size_); ++rank) {
+      if (!announced_input(context_, rank).registered() || !announced_output(context_, rank).registered()) return false;
+    }
+    return true;
+  }
+  // Piece `index` of an owner's slice, in elements of the whole buffer.
+  Slice piece(std::size_t owner, std::size_t index) const {
+    const Slice whole = slice_of(call_.count(), owners_, owner, element_);
+    const std::size_t begin = std::min(whole.count, index * piece_);
+    return Slice{whole.begin + begin, std::min(piece_, whole.count - begin)};
+  }
+  SharedArea& area(std::size_t rank) { return context_.host.area(static_cast<int>(rank)); }
+
+  // Step 2, on my output.
+  Status between_hosts(const Slice& part) {
+    std::byte* data = call_.output + part.begin * element_;
+    StreamPart stream{.descriptor = call_.descriptor,
+                      .ranks = column_,
+                      .me = static_cast<std::size_t>(context_.topology.me().host_index),
+                      .input = data,
+                      .output = data,
+                      .count = part.count,
+                      .counts = {},
+                      .divisor = divisor_of(call_, context_),
+                      .slice = static_cast<std::uint16_t>(me_),
+                      .slices = static_cast<std::uint16_t>(owners_)};
+    const StreamFunction algorithm = column_.size() == 2                      ? stream_pair
+                                     : ring_can_carry(call_.descriptor.dtype) ? stream_ring
+                                                                              : stream_direct;
+    return algorithm(stream, *context_.streams, context_.scope);
+  }
+
+  Status run_in_place(std::size_t pieces, std::size_t bytes) {
+    RankArray<PeerView> inputs(static_cast<int>(local_size_));
+    RankArray<PeerView> outputs(static_cast<int>(local_size_));
+    for (int rank = 0; rank < static_cast<int>(local_size_); ++rank) {
+      auto input = input_view(context_, rank, bytes);
+      if (!input.ok()) return input.status();
+      auto output = output_view(context_, rank, bytes);
+      if (!output.ok()) return output.status();
+      inputs[rank] = std::move(*input);
+      outputs[rank] = std::move(*output);
+    }
+    for (std::size_t index = 0; index < pieces && owns(); ++index) {
+      const Slice part = piece(me_, index);
+      if (part.count == 0) break;
+      const std::size_t offset = part.begin * element_;
+      reduce_locally(
+          part, [&](std::size_t rank) -> const std::byte* { return inputs[static_cast<int>(rank)].data + offset; });
+      LOCKSTEP_RETURN_IF_ERROR(between_hosts(part));
+      for (std::size_t rank = 0; rank < local_size_; ++rank) {
+        if (rank == me_) continue;
+        std::memcpy(outputs[static_cast<int>(rank)].data + offset, call_.output + offset, part.count * element_);
+      }
+    }
+    return host_synchronise(context_);
+  }
+
+  Status run_staged(std::size_t pieces) {
+    for (std::size_t index = 0; index < pieces; ++index) {
+      for (std::size_t owner = 0; owner < owners_; ++owner) {
+        const Slice part = piece(owner, index);
+        if (owner == me_ || part.count == 0) continue;
+        std::memcpy(layout_.block(area(me_), kInputHalf, owner), call_.input + part.begin * element_,
+                    part.count * element_);
+      }
+      LOCKSTEP_RETURN_IF_ERROR(host_synchronise(context_));
+      if (const Slice part = owns() ? piece(me_, index) : Slice{}; part.count > 0) {
+        reduce_locally(part, [&](std::size_t rank) -> const std::byte* {
+          return rank == me_ ? call_.input + part.begin * element_ : layout_.block(area(rank), kInputHalf, me_);
+        });
+        LOCKSTEP_RETURN_IF_ERROR(between_hosts(part));
+        std::memcpy(layout_.block(area(me_), kResultHalf, me_), call_.output + part.begin * element_,
+                    part.count * element_);
+      }
+      LOCKSTEP_RETURN_IF_ERROR(host_synchronise(context_));
+      for (std::size_t owner = 0; owner < owners_; ++owner) {
+        const Slice part = piece(owner, index);
+        if (owner == me_ || part.count == 0) continue;
+        std::memcpy(call_.output + part.begin * element_, layout_.block(area(owner), kResultHalf, owner),
+                    part.count * element_);
+      }
+    }
+    return Status();
+  }
+
+  // Step 1: into my output. The division of avg comes at the end of step 2.
+  template <typename Source>
+  void reduce_locally(const Slice& part, const Source& source) {
+    RankArray<const std::byte*> sources(static_cast<int>(local_size_));
+    for (std::size_t rank = 0; rank < local_size_; ++rank) sources[static_cast<int>(rank)] = source(rank);
+    std::byte* target = call_.output + part.begin * element_;
+    reduce(call_.descriptor.dtype, call_.descriptor.op, sources.span(), std::span(&target, 1), part.count);
+  }
+
+  const CollectiveCall& call_;
+  CollectiveContext& context_;
+  const std::size_t local_size_;
+  const std::size_t me_;
+  const std::size_t element_;
+  const std::size_t owners_;  // slices, and local ranks that own one
+  const StagingLayout layout_;
+  const std::size_t piece_;  // elements
+  std::vector<int> column_;  // the owners of my slice, by host
+};
+
+}  // namespace
+
+Status hierarchical_all_reduce(const CollectiveCall& call, CollectiveContext& context) {
+  return Hierarchical(call, context).run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,242 @@
+// All-reduce, reduce and reduce_scatter over streams: the promised bits, on every rank, for every
+// dtype, op, number of ranks and count.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "collectives/kernels_test_reference.h"
+#include "collectives/stream_algorithms.h"
+#include "collectives/stream_test_group.h"
+
+namespace lockstep {
+namespace {
+
+using kernels_test::allowed;
+using kernels_test::Bytes;
+using kernels_test::expected;
+using kernels_test::hard_inputs;
+using kernels_test::kDTypes;
+using kernels_test::kOps;
+using stream_test::GroupSetup;
+using stream_test::LinkKind;
+using stream_test::StreamTestGroup;
+
+struct Algorithm {
+  const char* name;
+  StreamFunction function;
+  bool in_ring_order;
+};
+constexpr Algorithm kRing{"ring", stream_ring, true};
+constexpr Algorithm kDirect{"direct", stream_direct, false};
+constexpr Algorithm kPair{"pair", stream_pair, false};
+constexpr Algorithm kSmall{"small", stream_small, false};
+
+bool ring_takes(DType dtype) { return element_size(dtype) >= 4; }
+
+// Reduced in the order in which the algorithm promises.
+Bytes expected_all_reduce(const Algorithm& algorithm, DType dtype, ReduceOp op, const std::vector<Bytes>& inputs,
+                          std::size_t count) {
+  const std::size_t n = inputs.size();
+  const int divisor = op == ReduceOp::avg ? static_cast<int>(n) : 1;
+  if (!algorithm.in_ring_order) return expected(dtype, op, inputs, count, divisor);
+  Bytes result;
+  for (std::size_t c = 0; c < n; ++c) {
+    const ByteRange range = chunk_of(count, element_size(dtype), n, c);
+    std::vector<Bytes> in_order;
+    for (std::size_t i = 0; i < n; ++i) {
+      const Bytes& input = inputs[(c + i) % n];
+      const auto first = input.begin() + static_cast<std::ptrdiff_t>(range.begin);
+      in_order.emplace_back(first, first + static_cast<std::ptrdiff_t>(range.size));
+    }
+    const Bytes chunk = expected(dtype, op, in_order, range.size / element_size(dtype), divisor);
+    result.insert(result.end(), chunk.begin(), chunk.end());
+  }
+  return result;
+}
+
+class Operations {
+ public:
+  explicit Operations(const GroupSetup& setup) : group_(setup) {}
+
+  std::size_t size() const { return group_.size(); }
+  StreamTestGroup& group() { return group_; }
+
+  void all_reduce(const Algorithm& algorithm, DType dtype, ReduceOp op, std::size_t count, bool in_place) {
+    SCOPED_TRACE(fmt::format("{} {} {} n={} count={} {}", algorithm.name, to_string(dtype), to_string(op), size(),
+                             count, in_place ? "in place" : "out of place"));
+    const auto inputs = make_inputs(dtype, count);
+    const Bytes wanted = expected_all_reduce(algorithm, dtype, op, inputs, count);
+    auto outputs = in_place ? inputs : std::vector<Bytes>(size(), Bytes(wanted.size()));
+    run({.kind = CollectiveKind::all_reduce, .dtype = dtype, .op = op, .count = count}, algorithm.function,
+        [&](std::size_t rank, CollectiveCall& call) {
+          call.output = outputs[rank].data();
+          call.input = in_place ? outputs[rank].data() : inputs[rank].data();
+        });
+    for (std::size_t r = 0; r < size(); ++r) ASSERT_TRUE(outputs[r] == wanted) << "rank " << r;
+  }
+
+  void reduce(StreamFunction function, DType dtype, ReduceOp op, std::size_t count, std::size_t root, bool in_place) {
+    SCOPED_TRACE(fmt::format("reduce {} {} n={} count={} root={} {}", to_string(dtype), to_string(op), size(), count,
+                             root, in_place));
+    auto inputs = make_inputs(dtype, count);
+    const auto before = inputs;
+    const Bytes wanted = expected_all_reduce(kDirect, dtype, op, inputs, count);
+    Bytes output(wanted.size());
+    run({.kind = CollectiveKind::reduce,
+         .dtype = dtype,
+         .op = op,
+         .root = static_cast<std::int32_t>(root),
+         .count = count},
+        function, [&](std::size_t rank, CollectiveCall& call) {
+          call.input = inputs[rank].data();
+          if (rank == root) call.output = in_place ? inputs[rank].data() : output.data();
+        });
+    ASSERT_TRUE((in_place ? inputs[root] : output) == wanted);
+    for (std::size_t r = 0; r < size(); ++r) ASSERT_TRUE(r == root || inputs[r] == before[r]) << "rank " << r;
+  }
+
+  void reduce_scatter(DType dtype, ReduceOp op, std::size_t count, bool in_place) {
+    SCOPED_TRACE(
+        fmt::format("reduce_scatter {} {} n={} count={} {}", to_string(dtype), to_string(op), size(), count, in_place));
+    auto inputs = make_inputs(dtype, count * size());
+    const Bytes wanted = expected_all_reduce(kDirect, dtype, op, inputs, count * size());
+    const std::size_t bytes = count * element_size(dtype);
+    std::vector<Bytes> outputs(size(), Bytes(bytes));
+    run({.kind = CollectiveKind::reduce_scatter, .dtype = dtype, .op = op, .count = count}, stream_direct,
+        [&](std::size_t rank, CollectiveCall& call) {
+          call.input = inputs[rank].data();
+          call.output = in_place ? inputs[rank].data() + rank * bytes : outputs[rank].data();
+        });
+    for (std::size_t r = 0; r < size(); ++r) {
+      const std::byte* result = in_place ? inputs[r].data() + r * bytes : outputs[r].data();
+      ASSERT_TRUE(std::equal(result, result + bytes, wanted.begin() + static_cast<std::ptrdiff_t>(r * bytes)))
+          << "rank " << r;
+    }
+  }
+
+ private:
+  std::vector<Bytes> make_inputs(DType dtype, std::size_t count) {
+    std::vector<Bytes> inputs;
+    for (std::size_t r = 0; r < size(); ++r) inputs.push_back(hard_inputs(dtype, count, 1000 * sequence_ + r));
+    return inputs;
+  }
+
+  void run(OpDescriptor descriptor, StreamFunction function,
+           const std::function<void(std::size_t, CollectiveCall&)>& set_buffers) {
+    descriptor.sequence = ++sequence_;
+    const auto results = group_.run([&](std::size_t rank, StreamTransport& streams, WaitScope& scope) {
+      CollectiveCall call;
+      call.descriptor = descriptor;
+      set_buffers(rank, call);
+      return function(whole_group(call, static_cast<int>(rank), streams.all_ranks()), streams, scope);
+    });
+    for (const Status& status : results) ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+
+  StreamTestGroup group_;
+  std::uint64_t sequence_ = 0;
+};
+
+std::vector<std::size_t> counts_around(std::size_t n) { return {0, 1, n - 1, n, n + 1, 1000, 100003}; }
+
+// Small segments and stripes, so that modest counts already go round slots and lanes.
+StreamOptions small_pieces() { return {.stripe_bytes = 1000, .segment_bytes = 4096, .call_bytes = 10000}; }
+
+class StreamReduction : public ::testing::TestWithParam<int> {
+ protected:
+  GroupSetup setup(int streams, LinkKind kind = LinkKind::tcp) const {
+    return {.size = GetParam(), .kind = kind, .streams = streams, .options = small_pieces()};
+  }
+  std::vector<Algorithm> algorithms() const {
+    std::vector<Algorithm> all{kRing, kDirect, kSmall};
+    if (GetParam() <= 2) all.push_back(kPair);
+    return all;
+  }
+};
+
+TEST_P(StreamReduction, AllReduceGivesThePromisedBitsForEveryDtypeAndOp) {
+  Operations operations(setup(1));
+  bool in_place = false;
+  for (const DType dtype : kDTypes) {
+    for (const ReduceOp op : kOps) {
+      if (!allowed(dtype, op)) continue;
+      for (const Algorithm& algorithm : algorithms()) {
+        if (algorithm.in_ring_order && !ring_takes(dtype)) continue;
+        in_place = !in_place;
+        ASSERT_NO_FATAL_FAILURE(operations.all_reduce(algorithm, dtype, op, 2003, in_place));
+      }
+    }
+  }
+}
+
+TEST_P(StreamReduction, AllReduceTakesEveryCountInPlaceAndOutOfPlace) {
+  Operations operations(setup(1));
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const std::size_t count : counts_around(operations.size())) {
+      for (const bool in_place : {false, true}) {
+        ASSERT_NO_FATAL_FAILURE(operations.all_reduce(algorithm, DType::f32, ReduceOp::avg, count, in_place));
+        ASSERT_NO_FATAL_FAILURE(operations.all_reduce(algorithm, DType::i64, ReduceOp::sum, count, in_place));
+      }
+    }
+  }
+}
+
+TEST_P(StreamReduction, StripesOverSeveralConnections) {
+  for (const LinkKind kind : {LinkKind::tcp, LinkKind::unix_socket}) {
+    Operations operations(setup(3, kind));
+    for (const Algorithm& algorithm : algorithms()) {
+      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{251}, std::size_t{100003}}) {
+        ASSERT_NO_FATAL_FAILURE(operations.all_reduce(algorithm, DType::f32, ReduceOp::sum, count, true));
+      }
+    }
+  }
+}
+
+TEST_P(StreamReduction, LargeBuffersWithDefaultOptions) {
+  Operations operations({.size = GetParam()});
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const bool in_place : {false, true}) {
+      ASSERT_NO_FATAL_FAILURE(operations.all_reduce(algorithm, DType::f32, ReduceOp::avg, 700001, in_place));
+    }
+  }
+}
+
+TEST_P(StreamReduction, ReduceGivesTheRootTheResultAndLeavesTheOthers) {
+  Operations operations(setup(1));
+  for (const StreamFunction function : {stream_direct, stream_reduce_small}) {
+    for (const std::size_t root : {std::size_t{0}, operations.size() - 1}) {
+      for (const std::size_t count : counts_around(operations.size())) {
+        ASSERT_NO_FATAL_FAILURE(operations.reduce(function, DType::f32, ReduceOp::avg, count, root, false));
+        ASSERT_NO_FATAL_FAILURE(operations.reduce(function, DType::bf16, ReduceOp::sum, count, root, true));
+      }
+    }
+  }
+}
+
+TEST_P(StreamReduction, ReduceScatterGivesEveryRankItsPart) {
+  Operations operations(setup(1));
+  for (const std::size_t count : {0, 1, 7, 1000, 30011}) {
+    for (const bool in_place : {false, true}) {
+      ASSERT_NO_FATAL_FAILURE(operations.reduce_scatter(DType::f32, ReduceOp::sum, count, in_place));
+      ASSERT_NO_FATAL_FAILURE(operations.reduce_scatter(DType::f16, ReduceOp::avg, count, in_place));
+    }
+  }
+}
+
+TEST_P(StreamReduction, SpinningGivesTheSame) {
+  StreamOptions options = small_pieces();
+  options.spin = std::chrono::microseconds(20);
+  Operations operations({.size = GetParam(), .options = options});
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const std::size_t count : counts_around(operations.size())) {
+      ASSERT_NO_FATAL_FAILURE(operations.all_reduce(algorithm, DType::f64, ReduceOp::sum, count, true));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, StreamReduction, ::testing::Values(1, 2, 3, 4, 5, 8, 11),
+                         [](const auto& info) { return fmt::format("of{}", info.param); });
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// The inside of a ProcessGroup.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "group/collective_lane.h"
+#include "group/group_core.h"
+#include "group/message_lane.h"
+#include "lockstep/group/process_group.h"
+
+namespace lockstep {
+
+// Forms the mesh of a (sub)group: all `size` ranks call it with the same scope.
+using MeshFactory = std::function<Result<Mesh>(const std::string& scope, int rank, int size, Deadline deadline)>;
+
+class ProcessGroup::Impl {
+ public:
+  // Throws Error.
+  static std::shared_ptr<ProcessGroup> make(MeshFactory factory, const std::string& scope, int rank, int size,
+                                            const GroupOptions& options);
+  Impl(MeshFactory factory, Mesh mesh, const GroupOptions& options, Selector selector);
+  ~Impl();
+
+  int rank() const { return core->topology().rank; }
+  int size() const { return core->topology().size(); }
+
+  // Fills in what all collectives have in common.
+  IssuedCollective issue(CollectiveKind kind, DType dtype, std::size_t count, const void* input, void* output,
+                         std::optional<std::chrono::milliseconds> timeout) const;
+  std::chrono::milliseconds timeout_or_default(std::optional<std::chrono::milliseconds> timeout) const;
+
+  const MeshFactory factory;
+  const std::shared_ptr<GroupCore> core;
+  CollectiveLane collectives;
+  MessageLane messages;
+
+  std::mutex mutex;
+  std::map<std::vector<int>, int> subgroups;  // guarded by mutex: how often each list of ranks was used
+};
+
+}  // namespace lockstep

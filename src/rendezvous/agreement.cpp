@@ -1,0 +1,152 @@
+#include "rendezvous/agreement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "rendezvous/leader.h"
+#include "rendezvous/missing_ranks.h"
+#include "rendezvous/process_identity.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kCheckInterval{150};
+// More claims than this are what many failed runs left behind.
+constexpr std::size_t kMaxClaims = 64;
+
+class Follower {
+ public:
+  explicit Follower(SessionStore& store) : store_(store) {}
+
+  Result<Agreement> run() {
+    const auto& self = store_.self();
+    const std::string will = SessionStore::gone_key(self.nonce);
+    // The will comes before the claim, so that no claim is ever without one.
+    if (const auto left = store_.set_last_will(will, ""); !left.ok()) return left.status();
+    auto invitation = wait_for_invitation();
+    if (!invitation.ok()) {
+      (void)store_.withdraw_last_will(will);
+      return invitation.status();
+    }
+    store_.set_leader(invitation->leader);
+    auto fate = std::make_unique<SessionFate>(store_, invitation->session);
+    LOCKSTEP_RETURN_IF_ERROR(fate->begin());
+    fate->watch({invitation->leader});
+    (void)store_.withdraw_last_will(will);
+    auto members = accept(*invitation, *fate);
+    if (!members.ok()) return fate->conclude(members.status());
+    return Agreement{std::move(fate), *std::move(members)};
+  }
+
+ private:
+  Status write_claim() {
+    const std::string key = SessionStore::claim_key(store_.self().rank);
+    const auto earlier = store_.peek(key);
+    if (!earlier.ok()) return earlier.status();
+    if (*earlier) {
+      const auto claims = parse_member_records(**earlier);
+      if (!claims.ok() || claims->size() >= kMaxClaims) LOCKSTEP_RETURN_IF_ERROR(store_.remove(key));
+    }
+    return store_.append(key, format(store_.self()));
+  }
+
+  Result<Invitation> wait_for_invitation() {
+    LOCKSTEP_RETURN_IF_ERROR(write_claim());
+    const std::string key = SessionStore::invitation_key(store_.self().nonce);
+    while (true) {
+      const int slice = store_.deadline().poll_timeout_ms(kCheckInterval.count());
+      const auto value = store_.await(key, std::chrono::milliseconds(slice));
+      if (!value.ok()) return value.status();
+      if (*value) {
+        (void)store_.remove(key);
+        return parse_invitation(**value);
+      }
+      LOCKSTEP_RETURN_IF_ERROR(check_leader());
+      if (store_.deadline().expired()) return nobody_invited_me();
+    }
+  }
+
+  // Rank 0 may end before it has invited this rank. A claim that was dead when first seen is an
+  // earlier run's.
+  Status check_leader() {
+    const auto value = store_.peek(SessionStore::claim_key(0));
+    if (!value.ok()) return value.status();
+    if (!*value) return {};
+    const auto claims = parse_member_records(**value);
+    if (!claims.ok()) return {};
+    for (const auto& claim : *claims) {
+      const auto gone = store_.peek(SessionStore::gone_key(claim.nonce));
+      if (!gone.ok()) return gone.status();
+      const bool dead = gone->has_value() || known_to_have_ended(claim, store_.self());
+      const bool seen_alive =
+          std::find(living_leaders_.begin(), living_leaders_.end(), claim.nonce) != living_leaders_.end();
+      if (dead && seen_alive) {
+        return Status(StatusCode::peer_lost,
+                      fmt::format("{} ended while the group was being formed; look at its log", claim.describe()));
+      }
+      if (!dead && !seen_alive) living_leaders_.push_back(claim.nonce);
+    }
+    return {};
+  }
+
+  Status nobody_invited_me() {
+    const auto claims = store_.list("claim/");
+    if (!claims.ok()) return claims.status();
+    MissingRanks missing(store_.self().world_size);
+    for (const auto& [key, value] : *claims) {
+      const auto records = parse_member_records(value);
+      if (!records.ok()) continue;
+      for (const auto& record : *records) missing.add_present(record.rank);
+    }
+    if (missing.empty()) {
+      missing.add_silent(0,
+                         "announced itself, but did not answer: it has ended or is stopped, or it formed the group "
+                         "without this process; check that no two processes have the same rank");
+    }
+    return missing.error(store_.elapsed(), store_.describe());
+  }
+
+  Result<std::vector<MemberRecord>> accept(const Invitation& invitation, SessionFate& fate) {
+    const auto& self = store_.self();
+    if (invitation.leader.world_size != self.world_size) {
+      return Status(
+          StatusCode::mismatch,
+          fmt::format("{} has world size {}, but {} has world size {}; give all ranks the same", self.describe(),
+                      self.world_size, invitation.leader.describe(), invitation.leader.world_size));
+    }
+    const auto accepted = store_.set_if_absent(fate.key("accepted", self.rank), format(self));
+    if (!accepted.ok()) return accepted.status();
+    const auto holder = parse_member_records(*accepted);
+    if (!holder.ok()) return holder.status();
+    if (holder->size() != 1 || holder->front().nonce != self.nonce) return claimed_twice(holder->front(), self);
+
+    const std::string key = fate.key("members");
+    const Status there = fate.await(std::span(&key, 1), store_.deadline());
+    if (there.code() == StatusCode::timed_out) {
+      return Status(there.code(), fmt::format("{} waited {:.1f} s for {} to find all ranks", self.describe(),
+                                              store_.elapsed().count(), invitation.leader.describe()));
+    }
+    if (!there.ok()) return there;
+    const auto value = store_.peek(key);
+    if (!value.ok()) return value.status();
+    auto members = parse_member_records(value->value_or(""));
+    if (!members.ok()) return members.status();
+    if (static_cast<int>(members->size()) != self.world_size || !((*members)[self.rank] == self)) {
+      return Status(StatusCode::internal, "the list of members does not have this rank in its place");
+    }
+    return members;
+  }
+
+  SessionStore& store_;
+  std::vector<std::string> living_leaders_;
+};
+
+}  // namespace
+
+Result<Agreement> agree(SessionStore& store) {
+  if (store.self().rank == 0) return Leader(store).run();
+  return Follower(store).run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,142 @@
+#include "rendezvous/leader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/random.h"
+#include "rendezvous/missing_ranks.h"
+#include "rendezvous/process_identity.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kLookInterval{25};
+// Rank 0 gives its verdict a little before its deadline, so that ranks that started with it can
+// still read who is missing.
+constexpr std::chrono::milliseconds kVerdictMargin{500};
+
+Deadline verdict_time(const SessionStore& store) {
+  const auto margin = std::min<Deadline::Duration>(kVerdictMargin, store.deadline().remaining() / 10);
+  return Deadline::at(store.deadline().when() - margin);
+}
+
+}  // namespace
+
+Leader::Leader(SessionStore& store) : store_(store), fate_(std::make_unique<SessionFate>(store, random_hex(16))) {
+  store_.set_leader(store_.self());
+  for (int rank = 1; rank < store_.self().world_size; ++rank) {
+    keys_of_claims_.push_back(SessionStore::claim_key(rank));
+    keys_of_acceptance_.push_back(fate_->key("accepted", rank));
+  }
+}
+
+Result<Agreement> Leader::run() {
+  LOCKSTEP_RETURN_IF_ERROR(fate_->begin());
+  // For ranks that wait for an invitation: they look whether this claim's process still lives.
+  const std::string will = SessionStore::gone_key(store_.self().nonce);
+  if (const auto left = store_.set_last_will(will, ""); !left.ok()) return left.status();
+  auto members = gather();
+  (void)store_.withdraw_last_will(will);
+  if (!members.ok()) return fate_->conclude(members.status());
+  fate_->watch(*members);
+  return Agreement{std::move(fate_), *std::move(members)};
+}
+
+Result<std::vector<MemberRecord>> Leader::gather() {
+  const Deadline until = verdict_time(store_);
+  const std::string own_claim = SessionStore::claim_key(0);
+  const auto earlier = store_.peek(own_claim);
+  if (!earlier.ok()) return earlier.status();
+  if (*earlier && !parse_member_records(**earlier).ok()) LOCKSTEP_RETURN_IF_ERROR(store_.remove(own_claim));
+  LOCKSTEP_RETURN_IF_ERROR(store_.append(own_claim, format(store_.self())));
+
+  while (true) {
+    const auto snapshot = store_.list("");
+    if (!snapshot.ok()) return snapshot.status();
+    LOCKSTEP_RETURN_IF_ERROR(fate_->check());
+    LOCKSTEP_RETURN_IF_ERROR(look(*snapshot));
+    if (accepted_.size() == keys_of_acceptance_.size()) break;
+    if (until.expired()) return missing();
+    const bool all_claimed = latest_.size() == keys_of_claims_.size();
+    const auto there = store_.await(all_claimed ? keys_of_acceptance_ : keys_of_claims_, kLookInterval);
+    if (!there.ok()) return there.status();
+  }
+
+  std::vector<MemberRecord> members{store_.self()};
+  std::string bytes = format(store_.self());
+  for (const auto& [rank, record] : accepted_) {
+    members.push_back(record);
+    bytes += format(record);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(store_.set(fate_->key("members"), bytes));
+  return members;
+}
+
+Status Leader::look(const Snapshot& snapshot) {
+  for (const auto& key : keys_of_acceptance_) {
+    const auto entry = snapshot.find(key);
+    if (entry == snapshot.end()) continue;
+    const auto record = parse_member_records(entry->second);
+    if (!record.ok()) return record.status();
+    if (record->size() == 1) accepted_.insert_or_assign(record->front().rank, record->front());
+  }
+  constexpr std::string_view kClaims = "claim/";
+  for (auto entry = snapshot.lower_bound(std::string(kClaims));
+       entry != snapshot.end() && entry->first.starts_with(kClaims); ++entry) {
+    // What cannot be read is not of this version; its rank counts as missing.
+    const auto claims = parse_member_records(entry->second);
+    if (!claims.ok()) continue;
+    for (const auto& claim : *claims) {
+      if (claim.nonce != store_.self().nonce) LOCKSTEP_RETURN_IF_ERROR(consider(claim, snapshot));
+    }
+  }
+  return check_for_another_leader(snapshot);
+}
+
+Status Leader::consider(const MemberRecord& claim, const Snapshot& snapshot) {
+  const bool ended =
+      snapshot.contains(SessionStore::gone_key(claim.nonce)) || known_to_have_ended(claim, store_.self());
+  const bool invited = invited_.contains(claim.nonce);
+  if (ended) {
+    // One that had ended when it was first seen is an earlier run's.
+    if (!invited) return {};
+    return Status(StatusCode::peer_lost,
+                  fmt::format("{} ended while the group was being formed; look at its log", claim.describe()));
+  }
+  if (claim.rank > 0 && claim.rank < store_.self().world_size) latest_.insert_or_assign(claim.rank, claim);
+  if (invited) return {};
+  invited_.insert(claim.nonce);
+  const Invitation invitation{fate_->session(), store_.self()};
+  return store_.set_if_absent(SessionStore::invitation_key(claim.nonce), format(invitation)).status();
+}
+
+Status Leader::check_for_another_leader(const Snapshot& snapshot) const {
+  const auto entry = snapshot.find(SessionStore::invitation_key(store_.self().nonce));
+  if (entry == snapshot.end()) return {};
+  const auto invitation = parse_invitation(entry->second);
+  if (!invitation.ok()) return invitation.status();
+  const Status conflict = claimed_twice(invitation->leader, store_.self());
+  // Only a process that lives invites; its followers learn the reason too.
+  SessionFate other(store_, invitation->session);
+  (void)store_.set_if_absent(other.key("failed"), format(FailureRecord{conflict, -1}));
+  return conflict;
+}
+
+Status Leader::missing() const {
+  MissingRanks missing(store_.self().world_size);
+  missing.add_present(0);
+  for (const auto& [rank, record] : latest_) {
+    if (accepted_.contains(rank)) {
+      missing.add_present(rank);
+    } else {
+      missing.add_silent(rank, fmt::format("(host {}, pid {}) announced itself, but does not answer: it is stopped, or "
+                                           "was part of an earlier run",
+                                           record.host, record.pid));
+    }
+  }
+  return missing.error(store_.elapsed(), store_.describe());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+// The connections between two ranks of a group: which there are, and how one is made. The higher
+// rank connects to the lower one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/auth.h"
+#include "base/socket.h"
+#include "base/unique_fd.h"
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/status.h"
+#include "rendezvous/member_record.h"
+#include "transport/mesh.h"
+#include "transport/topology.h"
+
+namespace lockstep {
+
+// What a link is for; also its role in the handshake.
+inline constexpr const char* kControlRole = "control";
+inline constexpr const char* kMessagesRole = "p2p";
+inline constexpr const char* kDataRole = "data";
+
+// One link between this rank and `peer`.
+struct LinkName {
+  int peer = 0;
+  std::string role;
+  std::uint32_t index = 0;
+  friend auto operator<=>(const LinkName&, const LinkName&) = default;
+};
+
+// What all links of one rank have in common.
+struct LinkContext {
+  Secret secret;
+  std::string group_id;
+  std::vector<MemberRecord> members;  // by rank
+  int rank = 0;
+  int data_streams = 1;  // between two hosts
+};
+
+// How many payload links this rank has with `peer`.
+int data_links_with(const Topology& topology, int peer, int data_streams);
+// Control, messages and data links with `peer`, as transport/mesh.h describes them.
+std::vector<LinkName> links_with(const Topology& topology, int peer, int data_streams);
+// Where the link belongs; PeerLinks::data must be large enough.
+UniqueFd& place_of(const LinkName& name, PeerLinks& links);
+
+// Proves to the rank at the other end what the fresh connection is for. Errors name the rank.
+Status introduce(int fd, const LinkName& name, const LinkContext& context, Deadline deadline);
+// Connects to a lower rank that listens on `address`, and introduces itself.
+Result<UniqueFd> connect_link(const SocketAddress& address, const LinkName& name, const LinkContext& context,
+                              Deadline deadline);
+
+}  // namespace lockstep

@@ -1,0 +1,17 @@
+// The address of this host on which other hosts reach it.
+#pragma once
+
+#include <string>
+
+#include "base/socket.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep {
+
+// `wanted` is an interface ("eth0") or an address of this host; IPv4 is preferred where an
+// interface has both. Empty: the local address from which `towards` (a name or address) is
+// reached. Both empty: the first address of an interface that is up and not loopback, else
+// loopback. The port is 0. Errors list the interfaces that there are.
+Result<SocketAddress> choose_local_address(const std::string& wanted, const std::string& towards);
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// Who shares a host with whom.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/status.h"
+#include "rendezvous/member_record.h"
+
+namespace lockstep {
+
+// A connection to the Unix listener of `peer`, not yet authenticated; nullopt if the two are not on
+// one host: the name is not to be found in this network namespace, belongs to another user, or
+// LOCKSTEP_HOST_ID forbids it.
+Result<std::optional<UniqueFd>> probe(const MemberRecord& peer, const MemberRecord& self, Deadline deadline);
+
+// Whether the process at the other end of a Unix socket may be `peer`. The pid is compared only
+// where both live in one pid namespace; otherwise the same user must do.
+Status check_credentials(int unix_fd, const MemberRecord& peer, const MemberRecord& self);
+
+// A label for each rank, equal for ranks of one host. reached[r]: the lower ranks that r reached.
+// All ranks of a host reach each other; each rank, in order, joins the first host of which that is
+// true. Pure: every rank computes the same.
+std::vector<int> partition_into_hosts(const std::vector<std::vector<int>>& reached);
+
+}  // namespace lockstep

@@ -1,0 +1,111 @@
+#include "rendezvous/session_fate.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "rendezvous/process_identity.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kCheckInterval{100};
+constexpr std::chrono::milliseconds kListenTime{600};
+// A connection to a process that died may break before the store has noticed the death, whose
+// reason says more.
+constexpr std::chrono::milliseconds kTimeForWills{300};
+
+FailureRecord ended(const MemberRecord& member) {
+  return {Status(StatusCode::peer_lost,
+                 fmt::format("{} ended, or lost its connection to the store, while the group was being formed; look "
+                             "at its log",
+                             member.describe())),
+          member.rank};
+}
+
+}  // namespace
+
+SessionFate::SessionFate(SessionStore& store, std::string session) : store_(store), session_(std::move(session)) {}
+
+std::string SessionFate::key(const std::string& name, int rank) const {
+  return fmt::format("{}/{}/{}", session_, name, rank);
+}
+
+Status SessionFate::begin() {
+  const auto will = store_.set_last_will(key("failed"), format(ended(store_.self())));
+  if (!will.ok()) return will.status();
+  has_wills_ = *will;
+  return {};
+}
+
+Status SessionFate::look_for_record() {
+  const auto value = store_.peek(key("failed"));
+  if (!value.ok()) return value.status();
+  if (!*value) return {};
+  const auto failure = parse_failure(**value);
+  if (!failure.ok()) return failure.status();
+  failure_ = *failure;
+  return failure_->status;
+}
+
+Status SessionFate::record(const FailureRecord& failure) {
+  const auto first = store_.set_if_absent(key("failed"), format(failure));
+  if (!first.ok()) return failure.status;
+  const auto parsed = parse_failure(*first);
+  failure_ = parsed.ok() ? *parsed : failure;
+  return failure_->status;
+}
+
+Status SessionFate::check() {
+  if (failure_) return failure_->status;
+  LOCKSTEP_RETURN_IF_ERROR(look_for_record());
+  if (has_wills_) return {};
+  for (const auto& member : watched_) {
+    if (known_to_have_ended(member, store_.self())) return record(ended(member));
+  }
+  return {};
+}
+
+Status SessionFate::await(std::span<const std::string> keys, Deadline until) {
+  while (true) {
+    const auto there = store_.await(keys, std::chrono::milliseconds(until.poll_timeout_ms(kCheckInterval.count())));
+    if (!there.ok()) return there.status();
+    if (*there) return {};
+    LOCKSTEP_RETURN_IF_ERROR(check());
+    if (until.expired()) return Status(StatusCode::timed_out, "the time to form the group is over");
+  }
+}
+
+Status SessionFate::conclude(const Status& why) {
+  if (!failure_ && (why.code() == StatusCode::peer_lost || why.code() == StatusCode::unavailable)) {
+    const std::string failed = key("failed");
+    (void)store_.await(std::span(&failed, 1), kTimeForWills);
+    (void)look_for_record();
+  }
+  const Status reason = failure_ ? failure_->status : record({why, -1});
+  if (failure_) tell_or_listen();
+  withdraw();
+  return reason;
+}
+
+void SessionFate::tell_or_listen() {
+  if (store_.self().rank != 0) {
+    (void)store_.set(key("told", store_.self().rank), "");
+    return;
+  }
+  const std::string accepted = key("accepted/");
+  const auto members = store_.list(accepted);
+  if (!members.ok()) return;
+  std::vector<std::string> told;
+  for (const auto& [name, value] : *members) {
+    const auto rank_text = std::string_view(name).substr(accepted.size());
+    int rank = -1;
+    std::from_chars(rank_text.data(), rank_text.data() + rank_text.size(), rank);
+    if (rank > 0 && rank != failure_->gone_rank) told.push_back(key("told", rank));
+  }
+  (void)store_.await(told, kListenTime);
+}
+
+void SessionFate::withdraw() { (void)store_.withdraw_last_will(key("failed")); }
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// Whether a group that is being formed still can be: one reason for failure, the same on all ranks.
+//
+// The reason lives under one key of the session. Whoever fails writes it there; so does the store,
+// as last will, when a process ends. Where the store knows no last wills, processes of this machine
+// are looked up by pid instead. Used by one thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/status.h"
+#include "rendezvous/member_record.h"
+#include "rendezvous/session_store.h"
+
+namespace lockstep {
+
+class SessionFate {
+ public:
+  // `store` must outlive this.
+  SessionFate(SessionStore& store, std::string session);
+
+  // <session>/<name>
+  std::string key(const std::string& name) const { return session_ + "/" + name; }
+  std::string key(const std::string& name, int rank) const;
+  const std::string& session() const { return session_; }
+  SessionStore& store() { return store_; }
+
+  // Leaves the last will.
+  Status begin();
+  // Processes to look up by pid.
+  void watch(std::vector<MemberRecord> members) { watched_ = std::move(members); }
+
+  // Ok while nobody has failed. One round trip.
+  Status check();
+  // Waits for all keys, checking now and then; the failure, or timed_out when `until` has passed.
+  Status await(std::span<const std::string> keys, Deadline until);
+
+  // Ends the session: records `why` unless there is a reason already, sees to it that the others
+  // can read it, withdraws the will. Returns the reason that all ranks see. Rank 0, whose process
+  // may serve the store, waits up to 0.6 s until the others have seen the reason.
+  Status conclude(const Status& why);
+  // The rank is done: its end is no longer anybody's concern here.
+  void withdraw();
+
+ private:
+  Status look_for_record();
+  Status record(const FailureRecord& failure);
+  void tell_or_listen();
+
+  SessionStore& store_;
+  const std::string session_;
+  bool has_wills_ = false;
+  std::vector<MemberRecord> watched_;
+  std::optional<FailureRecord> failure_;
+};
+
+}  // namespace lockstep
