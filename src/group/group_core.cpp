@@ -1,6 +1,7 @@
 #include "group/group_core.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 
 #include <cerrno>
@@ -18,6 +19,7 @@ constexpr std::chrono::milliseconds kGoodbyeFlush{500};
 // How long a failed operation waits for others to leave it: they are at most in a reduction, which
 // takes some ten milliseconds.
 constexpr std::chrono::milliseconds kWithdrawal{300};
+constexpr std::size_t kHistory = 3;
 
 double seconds(Deadline::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -90,11 +92,23 @@ Status GroupCore::run_collective(const CollectiveCall& call, Deadline deadline) 
   }
   if (status.ok()) {
     completed_.store(call.descriptor.sequence, std::memory_order_relaxed);  // read by heartbeats: a report, no more
+    if (history_.size() == kHistory) history_.pop_front();
+    history_.push_back(call.descriptor);
     return status;
   }
-  fail(status);
+  fail(with_history(status));
   withdraw_from_host();
   return failure_of(describe(call.descriptor), Deadline::Clock::now() - started);
+}
+
+// A rank that only sends, as the root of a broadcast, goes on before the others see what it sent: then
+// the difference shows in a later operation, and the one that differed is among those before.
+Status GroupCore::with_history(const Status& status) const {
+  if (status.code() != StatusCode::mismatch || history_.empty()) return status;
+  std::vector<std::string> calls;
+  for (const auto& call : history_) calls.push_back(describe(call));
+  return Status(status.code(), fmt::format("{} (before that, rank {} called {})", status.message(), topology_.rank,
+                                           fmt::join(calls, ", ")));
 }
 
 void GroupCore::withdraw_from_host() {

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -83,6 +84,8 @@ class GroupCore final : public ControlEvents {
   // After a failed operation: no peer that can still be reached touches our memory any more.
   void withdraw_from_host();
   void mark_gone(int rank);
+  // `status` with what this rank called before, where ranks called different operations.
+  Status with_history(const Status& status) const;
   void map_peer_segment(int rank, const SegmentAdded& added, UniqueFd fd);
 
   // Constant after construction.
@@ -98,6 +101,9 @@ class GroupCore final : public ControlEvents {
   FailureState failure_;
   std::atomic<std::uint64_t> completed_{0};  // written by the thread that runs collectives
   std::atomic<bool> left_{false};
+
+  // Owned by the thread that runs the current collective.
+  std::deque<OpDescriptor> history_;  // the latest that were completed here, oldest first
 
   mutable std::mutex mutex_;
   std::vector<PeerProgress> progress_;   // guarded by mutex_; by rank

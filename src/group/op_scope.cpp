@@ -25,7 +25,7 @@ Status OpScope::check(std::span<const int> waiting_for) {
   const auto waited = Deadline::Clock::now() - started_;
   if (waited >= kLongWait) {
     LOCKSTEP_RETURN_IF_ERROR(core_.exchange_progress(op_, !told_peers_));
-    told_peers_ = true;
+    if (!told_peers_) told_peers_ = Deadline::Clock::now();
   }
   LOCKSTEP_RETURN_IF_ERROR(core_.expect_all_peers(op_.sequence));
   if (deadline().expired()) return timeout_error(waiting_for);
@@ -55,8 +55,11 @@ Status OpScope::timeout_error(std::span<const int> waiting_for) const {
 }
 
 void OpScope::warn_when_due(std::span<const int> waiting_for) {
-  const auto waited = Deadline::Clock::now() - started_;
+  const auto now = Deadline::Clock::now();
+  const auto waited = now - started_;
   if (waited < next_warning_) return;
+  // Others who wait say so at about the time when we do: whoever warns sooner blames them too.
+  if (!told_peers_ || now - *told_peers_ < kLongWait) return;
   next_warning_ *= 2;
   log_warn("{} of {} has waited {:.1f} s: {}; it fails in {:.1f} s", describe(op_), core_.describe_group(),
            seconds(waited), name_missing(waiting_for), seconds(deadline().remaining()));

@@ -2,6 +2,7 @@
 // whoever does not come.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 
@@ -30,7 +31,7 @@ class OpScope final : public WaitScope {
   const OpDescriptor& op_;
   const Deadline::Clock::time_point started_ = Deadline::Clock::now();
   Deadline::Duration next_warning_ = core_.options().warn_after;
-  bool told_peers_ = false;
+  std::optional<Deadline::Clock::time_point> told_peers_;
 };
 
 }  // namespace lockstep

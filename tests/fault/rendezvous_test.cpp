@@ -29,11 +29,16 @@ std::string port_of(ProcessSet& ranks) {
   return output.substr(begin, output.find('.', begin) - begin);
 }
 
-// How many ranks have come to the meeting point, as its store shows it.
-int ranks_that_came(Store& store) {
-  const auto keys = value_or_throw(store.list("", in_seconds(10)));
-  return static_cast<int>(std::count_if(
-      keys.begin(), keys.end(), [](const auto& entry) { return entry.first.find("/accepted/") != std::string::npos; }));
+// Waits until `ranks` have come to the meeting point, as its store shows it: all but rank 0, which
+// invites them, leave their acceptance there.
+void await_meeting(Store& store, int ranks, Deadline deadline) {
+  std::ptrdiff_t accepted = 0;
+  while (accepted < ranks - 1) {
+    ASSERT_FALSE(deadline.expired()) << "only " << accepted << " ranks have accepted";
+    const auto keys = value_or_throw(store.list("", deadline));
+    accepted = std::count_if(keys.begin(), keys.end(),
+                             [](const auto& entry) { return entry.first.find("/accepted/") != std::string::npos; });
+  }
 }
 
 // Three of four ranks have come and wait for the fourth.
@@ -49,10 +54,7 @@ TEST_P(KillWhileForming, IsNoticedInTimeAndNamed) {
                                                   {"MASTER_PORT", std::to_string(server->port())},
                                                   {"LOCKSTEP_STORE_IS_SERVED", "1"},
                                                   {"LOCKSTEP_STORE_FD", std::nullopt}}});
-  const auto until = in_seconds(30);
-  while (ranks_that_came(*store) < kRanks && !until.expired()) {
-  }
-  ASSERT_EQ(ranks_that_came(*store), kRanks) << ranks.report();
+  ASSERT_NO_FATAL_FAILURE(await_meeting(*store, kRanks, in_seconds(30))) << ranks.report();
 
   const auto start = Deadline::Clock::now();
   ASSERT_TRUE(ranks.kill(victim, SIGKILL));
@@ -65,7 +67,8 @@ TEST_P(KillWhileForming, IsNoticedInTimeAndNamed) {
   report_detection(fmt::format("kill -9 of rank {} while forming", victim), start, failures, 1.0);
   ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
   for (int rank = 0; rank < kRanks; ++rank) {
-    if (rank != victim) EXPECT_TRUE(ranks.exit_status(rank)->success()) << ranks.report();
+    if (rank == victim) continue;
+    EXPECT_TRUE(ranks.exit_status(rank)->success()) << ranks.report();
   }
 }
 
@@ -78,10 +81,7 @@ TEST(KillOfTheStore, WhileFormingIsNoticedInTime) {
   const std::string port = port_of(ranks);
   const auto store = value_or_throw(
       TcpStore::connect("127.0.0.1", static_cast<std::uint16_t>(std::stoi(port)), Secret(), in_seconds(30)));
-  const auto until = in_seconds(30);
-  while (ranks_that_came(*store) < kRanks && !until.expired()) {
-  }
-  ASSERT_EQ(ranks_that_came(*store), kRanks) << ranks.report();
+  ASSERT_NO_FATAL_FAILURE(await_meeting(*store, kRanks, in_seconds(30))) << ranks.report();
 
   const auto start = Deadline::Clock::now();
   ASSERT_TRUE(ranks.kill(0, SIGKILL));
