@@ -59,6 +59,7 @@ GroupCore::GroupCore(Mesh mesh, const GroupOptions& options, Selector selector)
       progress_(static_cast<std::size_t>(topology_.size())) {
   // The last step: from here on the control thread calls back.
   control_ = std::make_unique<ControlPlane>(take_links(mesh, &PeerLinks::control), options_.heartbeat, *this);
+  control_->start();
 }
 
 GroupCore::~GroupCore() { leave(); }

@@ -15,6 +15,9 @@
 
 namespace lockstep {
 
+// What becomes known when the process of `member` has ended.
+FailureRecord ended(const MemberRecord& member);
+
 class SessionFate {
  public:
   // `store` must outlive this.
@@ -28,7 +31,8 @@ class SessionFate {
 
   // Leaves the last will.
   Status begin();
-  // Processes to look up by pid.
+  // Who takes part, as far as this rank has to know: looked up by pid, and waited for when rank 0
+  // has told the reason of a failure.
   void watch(std::vector<MemberRecord> members) { watched_ = std::move(members); }
 
   // Ok while nobody has failed. One round trip.

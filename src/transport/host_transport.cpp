@@ -69,8 +69,10 @@ void HostTransport::signal_arrival() {
   expected_ += static_cast<std::uint32_t>(local_size());
   if (oversubscribed_) {
     // Waking a rank before the last one has arrived would only make it run, look, and sleep again.
-    const bool last = host.arrivals.value.fetch_add(1) + 1 == expected_;
-    if (!last) return;
+    // At least, not equal: a rank that saw our arrival may count its next one before we count ours.
+    const std::uint32_t arrivals = host.arrivals.value.fetch_add(1) + 1;
+    const bool all_here = static_cast<std::int32_t>(arrivals - expected_) >= 0;
+    if (!all_here) return;
   }
   if (host.sleepers.value.load() != 0) ring_bell();
 }

@@ -107,12 +107,14 @@ std::span<std::byte> StreamTransport::scratch(std::size_t size) {
   return {scratch_.get(), size};
 }
 
-// Receives first: what arrives is what others wait to see reduced and sent on.
+// Sends first: whatever a header from a peer makes us say, the peer has ours by then, and can say the same.
 Status StreamTransport::move_all(WaitScope& scope, bool retry_receives, bool& moved) {
   for (const int rank : active_) {
-    Peer& each = peers_[static_cast<std::size_t>(rank)];
-    LOCKSTEP_RETURN_IF_ERROR(move_flow(scope, rank, each.incoming, retry_receives, moved));
-    LOCKSTEP_RETURN_IF_ERROR(move_flow(scope, rank, each.outgoing, false, moved));
+    LOCKSTEP_RETURN_IF_ERROR(move_flow(scope, rank, peers_[static_cast<std::size_t>(rank)].outgoing, false, moved));
+  }
+  for (const int rank : active_) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        move_flow(scope, rank, peers_[static_cast<std::size_t>(rank)].incoming, retry_receives, moved));
   }
   return {};
 }
