@@ -76,6 +76,8 @@ class Benchmark {
     const std::string& name = engine.name();
     if (name == limit_name()) {
       contestants_.push_back({&engine, "limit", network_ ? "link" : "shared", Memory::private_memory});
+    } else if (name == "lockstep" && options_.collective == Collective::barrier) {
+      contestants_.push_back({&engine, name, "none", Memory::private_memory});
     } else if (name == "lockstep") {
       for (const Memory memory : options_.memories)
         contestants_.push_back({&engine, name, std::string(to_string(memory)), memory});
