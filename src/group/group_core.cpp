@@ -15,6 +15,9 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds kGoodbyeFlush{500};
+// How long a failed operation waits for others to leave it: they are at most in a reduction, which
+// takes some ten milliseconds.
+constexpr std::chrono::milliseconds kWithdrawal{300};
 
 double seconds(Deadline::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -81,14 +84,34 @@ Status GroupCore::run_collective(const CollectiveCall& call, Deadline deadline) 
   if (status.ok()) {
     OpScope scope(*this, call.descriptor, deadline);
     CollectiveContext context{topology_, *host_, streams_.get(), scope};
+    host_->enter();
     status = run_algorithm(selector_, call, context);
+    host_->leave();
   }
   if (status.ok()) {
     completed_.store(call.descriptor.sequence, std::memory_order_relaxed);  // read by heartbeats: a report, no more
     return status;
   }
   fail(status);
+  withdraw_from_host();
   return failure_of(describe(call.descriptor), Deadline::Clock::now() - started);
+}
+
+void GroupCore::withdraw_from_host() {
+  const auto is_gone = [this](int rank) {
+    const std::lock_guard lock(mutex_);
+    return progress_[static_cast<std::size_t>(rank)].gone;
+  };
+  if (host_->withdraw(is_gone, Deadline::after(kWithdrawal))) return;
+  log_warn(
+      "{} has failed, but a rank of this host is still in its last operation; it may write to buffers in "
+      "registered memory for a moment",
+      describe_group());
+}
+
+void GroupCore::mark_gone(int rank) {
+  const std::lock_guard lock(mutex_);
+  progress_[static_cast<std::size_t>(rank)].gone = true;
 }
 
 void GroupCore::fail(const Status& reason) {
@@ -216,6 +239,7 @@ void GroupCore::on_control_message(int rank, ControlMessage message, UniqueFd fd
 
 void GroupCore::on_control_closed(int rank, const std::string& how) {
   const auto& member = topology_.members[static_cast<std::size_t>(rank)];
+  mark_gone(rank);
   {
     const std::lock_guard lock(mutex_);
     if (progress_[static_cast<std::size_t>(rank)].left) return;
@@ -227,6 +251,7 @@ void GroupCore::on_control_closed(int rank, const std::string& how) {
 }
 
 void GroupCore::on_control_silent(int rank, Deadline::Duration silence) {
+  mark_gone(rank);
   fail(Status(
       StatusCode::peer_lost,
       fmt::format("{} was lost: nothing heard from it for {:.1f} s (limit {:.1f} s); its process is stopped, its "

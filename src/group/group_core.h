@@ -76,9 +76,13 @@ class GroupCore final : public ControlEvents {
     std::uint64_t completed = 0;
     std::optional<OpDescriptor> waiting;
     bool left = false;  // said goodbye after `completed`
+    bool gone = false;  // its connection has ended, or it is silent
   };
 
   void fail_quietly(const Status& reason);  // without telling the peers
+  // After a failed operation: no peer that can still be reached touches our memory any more.
+  void withdraw_from_host();
+  void mark_gone(int rank);
   void map_peer_segment(int rank, const SegmentAdded& added, UniqueFd fd);
 
   // Constant after construction.

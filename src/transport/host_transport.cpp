@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/futex.h"
@@ -34,6 +35,29 @@ bool is_oversubscribed(const HostTransport::Config& config) {
 
 HostTransport::HostTransport(Config config)
     : config_(std::move(config)), oversubscribed_(is_oversubscribed(config_)), peers_(config_.areas.size()) {}
+
+// Relaxed: the store of the ticket in publish() carries it to withdraw().
+void HostTransport::enter() { area(local_rank()).inside.value.store(1, std::memory_order_relaxed); }
+// Release: pairs with the acquire in withdraw(). What was written to others' memory is there by then.
+void HostTransport::leave() { area(local_rank()).inside.value.store(0, std::memory_order_release); }
+
+bool HostTransport::withdraw(const std::function<bool(int)>& is_gone, Deadline deadline) {
+  // Sequentially consistent, as publish() and the loads in wait_announced(): a rank either finds this
+  // announcement gone, or we see its own, and with it that it is inside.
+  area(local_rank()).slots[ticket_ % 2].ticket.store(0);
+  const auto is_outside = [&](int local) {
+    for (auto& slot : area(local).slots) static_cast<void>(slot.ticket.load());
+    return area(local).inside.value.load(std::memory_order_acquire) == 0;  // pairs with the release in leave()
+  };
+  for (int local = 0; local < local_size(); ++local) {
+    if (local == local_rank()) continue;
+    while (!is_outside(local) && !is_gone(group_rank(local))) {
+      if (deadline.expired()) return false;
+      std::this_thread::sleep_for(microseconds(50));
+    }
+  }
+  return true;
+}
 
 Announcement& HostTransport::next_announcement() { return area(local_rank()).slots[(ticket_ + 1) % 2]; }
 

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -55,6 +56,15 @@ class HostTransport {
   SharedArea& area(int local) { return *config_.areas[static_cast<std::size_t>(local)]; }
   // More ranks than processors: waiting means giving way, not spinning.
   bool oversubscribed() const { return oversubscribed_; }
+
+  // Around every operation: between the two, this rank may touch registered memory of the others.
+  void enter();
+  void leave();
+  // After an operation has failed here: sees to it that the others do not touch this rank's memory any
+  // more, which its user is free to use again. Takes the announcement back, so that nobody begins to,
+  // and waits until those who have begun are outside. `is_gone(rank)`: not to be waited for, because
+  // its process has ended or is silent. False at the deadline.
+  bool withdraw(const std::function<bool(int)>& is_gone, Deadline deadline);
 
   // The slot for my next announcement: fill it (all but the ticket), then publish().
   Announcement& next_announcement();
