@@ -126,7 +126,7 @@ class Pull {
     if (begin >= size) return;
     for (std::size_t block = 0; block < static_cast<std::size_t>(blocks()); ++block) {
       copy_bytes(layout.block(context_.host.area(me_), step, block), call_.input + block * size + begin,
-                  std::min(layout.piece_bytes(), size - begin));
+                 std::min(layout.piece_bytes(), size - begin));
     }
   }
 

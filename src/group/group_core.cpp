@@ -78,11 +78,10 @@ void GroupCore::set_failure_listener(std::function<void()> listener) {
   on_failure_ = std::move(listener);
 }
 
-Status GroupCore::run_collective(const CollectiveCall& call, Deadline deadline) {
-  const auto started = Deadline::Clock::now();
+Status GroupCore::run_collective(const CollectiveCall& call, OperationTimer timer) {
   Status status = failure_.failed() ? failure_.reason() : Status();
   if (status.ok()) {
-    OpScope scope(*this, call.descriptor, deadline);
+    OpScope scope(*this, call.descriptor, timer);
     CollectiveContext context{topology_, *host_, streams_.get(), scope};
     host_->enter();
     status = run_algorithm(selector_, call, context);
@@ -94,7 +93,7 @@ Status GroupCore::run_collective(const CollectiveCall& call, Deadline deadline) 
   }
   fail(status);
   withdraw_from_host();
-  return failure_of(describe(call.descriptor), Deadline::Clock::now() - started);
+  return failure_of(describe(call.descriptor), timer.elapsed());
 }
 
 void GroupCore::withdraw_from_host() {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/futex.h"
+#include "base/prefetch.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +22,8 @@ constexpr microseconds kSpin{50};
 // rank has had its turn, so whoever is still missing is busy elsewhere.
 constexpr int kYields = 40;
 constexpr milliseconds kLongestSleep{50};
+// So much of the next announcement is taken back ahead of time.
+constexpr std::size_t kPrefetchPayload = 1024;
 
 // More ranks than processors that all of them together may use.
 bool is_oversubscribed(const HostTransport::Config& config) {
@@ -75,7 +78,16 @@ const Announcement& HostTransport::announcement(int local) const {
 }
 
 Status HostTransport::wait_announced(WaitScope& scope) {
-  return wait_until(scope, [this](int local) { return announcement(local).ticket.load() == ticket_; });
+  Status status = wait_until(scope, [this](int local) { return announcement(local).ticket.load() == ticket_; });
+  // Everybody is done with the other slot now. Taking it back from the caches of those who read it
+  // can begin while we go on, and is over when we next announce.
+  prefetch_for_writing(&next_announcement(), std::min(last_payload_, kPrefetchPayload) + kCacheLine);
+  return status;
+}
+
+void HostTransport::prepare_payload(std::size_t bytes) {
+  last_payload_ = bytes;
+  prefetch_for_writing(next_announcement().payload, bytes);
 }
 
 void HostTransport::arrive() {
