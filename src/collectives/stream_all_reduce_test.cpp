@@ -222,7 +222,7 @@ TEST_P(StreamReduction, LargeBuffersWithDefaultOptions) {
   Operations operations({.size = GetParam()});
   for (const Algorithm& algorithm : algorithms()) {
     for (const bool in_place : {false, true}) {
-      operations.all_reduce(algorithm, DType::f32, ReduceOp::avg, 700001, in_place);
+      operations.all_reduce(algorithm, DType::f32, ReduceOp::avg, 300001, in_place);
     }
   }
   operations.run();
