@@ -7,27 +7,26 @@ namespace {
 
 Status closed_error() { return Status(StatusCode::closed, "this group has been destroyed"); }
 
-Status run_on(GroupCore& core, IssuedCollective& issued, Deadline deadline) {
+Status run_on(GroupCore& core, IssuedCollective& issued, OperationTimer timer) {
   issued.call.counts = issued.counts;
-  return core.run_collective(issued.call, deadline);
+  return core.run_collective(issued.call, timer);
 }
 
 }  // namespace
 
 Status CollectiveLane::run(IssuedCollective&& issued) {
-  const Deadline deadline = Deadline::after(issued.timeout);
   {
     std::unique_lock lock(mutex_);
     if (closed_) return closed_error();
     issued.call.descriptor.sequence = ++sequence_;
     if (busy_ || !queue_.empty()) {
-      auto work = enqueue(std::move(issued), deadline);
+      auto work = enqueue(std::move(issued));
       lock.unlock();
       return work->wait(Deadline::at(Deadline::Clock::time_point::max()));
     }
     busy_ = true;
   }
-  Status status = run_on(*core_, issued, deadline);
+  Status status = run_on(*core_, issued, OperationTimer(issued.timeout));
   bool somebody_waits = false;
   {
     const std::lock_guard lock(mutex_);
@@ -39,7 +38,6 @@ Status CollectiveLane::run(IssuedCollective&& issued) {
 }
 
 Work CollectiveLane::submit(IssuedCollective&& issued) {
-  const Deadline deadline = Deadline::after(issued.timeout);
   const std::lock_guard lock(mutex_);
   if (closed_) {
     auto work = std::make_shared<detail::WorkState>();
@@ -47,13 +45,15 @@ Work CollectiveLane::submit(IssuedCollective&& issued) {
     return Work(work);
   }
   issued.call.descriptor.sequence = ++sequence_;
-  return Work(enqueue(std::move(issued), deadline));
+  return Work(enqueue(std::move(issued)));
 }
 
 // With mutex_ held.
-std::shared_ptr<detail::WorkState> CollectiveLane::enqueue(IssuedCollective&& issued, Deadline deadline) {
+std::shared_ptr<detail::WorkState> CollectiveLane::enqueue(IssuedCollective&& issued) {
   auto work = std::make_shared<detail::WorkState>();
-  queue_.push_back({std::move(issued), deadline, work});
+  OperationTimer timer(issued.timeout);
+  timer.start();
+  queue_.push_back({std::move(issued), timer, work});
   if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   changed_.notify_all();
   return work;
@@ -68,7 +68,7 @@ void CollectiveLane::serve() {
     queue_.pop_front();
     busy_ = true;
     lock.unlock();
-    next.work->complete(run_on(*core_, next.issued, next.deadline));
+    next.work->complete(run_on(*core_, next.issued, next.timer));
     lock.lock();
     busy_ = false;
     if (closed_) changed_.notify_all();

@@ -40,11 +40,11 @@ class CollectiveLane {
  private:
   struct Queued {
     IssuedCollective issued;
-    Deadline deadline;
+    OperationTimer timer;
     std::shared_ptr<detail::WorkState> work;
   };
 
-  std::shared_ptr<detail::WorkState> enqueue(IssuedCollective&& issued, Deadline deadline);
+  std::shared_ptr<detail::WorkState> enqueue(IssuedCollective&& issued);
   void serve();
 
   const std::shared_ptr<GroupCore> core_;

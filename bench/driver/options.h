@@ -1,0 +1,60 @@
+// What `lockstep bench <collective>` was asked to do, and the reading of its values.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "bench/worker/operation.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::bench {
+
+struct SizeRange {
+  std::size_t min = 8;
+  std::size_t max = std::size_t{128} << 20;
+};
+
+// Hosts made of network namespaces, with equally many ranks on each. {0, 0}: this host only.
+struct HostLayout {
+  int hosts = 0;
+  int ranks_each = 0;
+  bool enabled() const { return hosts > 0; }
+};
+
+struct BenchOptions {
+  Collective collective = Collective::all_reduce;
+  int nproc = 2;
+  SizeRange bytes = {};
+  std::size_t step = 4;
+  DType dtype = DType::f32;
+  std::vector<Memory> memories = {Memory::registered, Memory::private_memory};
+  std::vector<std::string> peers = {};  // of kPeers
+  int rounds = 7;
+  int iterations = 0;  // per round; 0: by size
+  bool warm = false;
+  std::string json_file = {};
+  HostLayout hosts = {};
+  std::string rate = {};  // as tc takes it; empty: links are not shaped
+};
+
+inline constexpr std::string_view kPeers[] = {"gloo", "openmpi", "mpich"};
+inline constexpr int kMaxRanks = 256;
+
+// Values as users write them. The error says what was expected.
+Result<std::size_t> parse_bytes(const std::string& text);           // "8", "64K", "25M", "1G"; K = 1024
+Result<SizeRange> parse_size_range(const std::string& text);        // "MIN:MAX" or one size
+Result<HostLayout> parse_hosts(const std::string& text);            // "2:2"
+Result<DType> parse_dtype(const std::string& text);                 // "f32"
+Result<std::vector<Memory>> parse_memory(const std::string& text);  // "registered", "private", "both"
+Result<std::string> parse_rate(const std::string& text);            // "1gbit", "100mbit"
+
+// Invalid combinations, such as a rate without hosts.
+Status validate(const BenchOptions& options);
+
+// The sizes of a run: min, min * step, ..., and max.
+std::vector<std::size_t> sizes_of(const BenchOptions& options);
+// Timed operations per round at this size: as asked for, or fewer the longer one takes.
+int iterations_at(const BenchOptions& options, std::size_t bytes);
+
+}  // namespace lockstep::bench

@@ -1,0 +1,143 @@
+// `lockstep bench` from the outside: it runs, says what it measured, and leaves nothing behind.
+// No test here looks at how fast anything was.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "bench/driver/process.h"
+#include "lockstep/base/deadline.h"
+
+namespace lockstep::bench {
+namespace {
+
+using testing::HasSubstr;
+
+std::string read_all(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// The benchmark with a folder of its own for temporary files, which must be empty afterwards.
+class BenchSmoke : public testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directory(scratch()); }
+  std::string scratch() const { return folder_.path() + "/t"; }
+  std::string json_path() const { return folder_.path() + "/rows.json"; }
+
+  std::vector<std::string> command(std::vector<std::string> arguments) const {
+    std::vector<std::string> all = {"env", "TMPDIR=" + scratch(), LOCKSTEP_PROGRAM, "bench"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return all;
+  }
+
+  nlohmann::json rows_of(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.end(), {"--json", json_path()});
+    const CommandResult result = run_command(command(arguments));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_TRUE(std::filesystem::is_empty(scratch()));
+    return nlohmann::json::parse(read_all(json_path()), nullptr, false);
+  }
+
+  static void expect_right(const nlohmann::json& rows) {
+    ASSERT_TRUE(rows.is_array());
+    ASSERT_FALSE(rows.empty());
+    for (const auto& row : rows) {
+      EXPECT_EQ(row.at("wrong"), 0) << row;
+      EXPECT_GT(row.at("p50_us"), 0.0) << row;
+      EXPECT_GE(row.at("p99_us"), row.at("p50_us")) << row;
+    }
+  }
+
+  static std::set<std::string> engines_of(const nlohmann::json& rows) {
+    std::set<std::string> names;
+    for (const auto& row : rows)
+      names.insert(row.at("engine").get<std::string>() + " " + row.at("memory").get<std::string>());
+    return names;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(BenchSmoke, AllReduceMeasuresOursAndTheLimit) {
+  const auto rows = rows_of({"all_reduce", "--bytes", "8:64K", "--rounds", "2", "--nproc", "2"});
+  expect_right(rows);
+  EXPECT_THAT(engines_of(rows), testing::IsSupersetOf({"lockstep registered", "lockstep private", "limit shared"}));
+  std::set<std::size_t> sizes;
+  for (const auto& row : rows) sizes.insert(row.at("bytes").get<std::size_t>());
+  EXPECT_THAT(sizes, testing::ElementsAre(8, 32, 128, 512, 2048, 8192, 32768, 65536));
+}
+
+TEST_F(BenchSmoke, PeersAreMeasuredOrSaidToBeMissing) {
+  const std::vector<std::string> arguments = {"all_reduce",   "--bytes", "4K",     "--rounds", "1",
+                                              "--iterations", "5",       "--peer", "gloo",     "--peer",
+                                              "openmpi",      "--peer",  "mpich"};
+  const std::string output = run_command(command(arguments)).output;
+  const auto rows = rows_of(arguments);
+  expect_right(rows);
+  for (const std::string peer : {"gloo", "openmpi", "mpich"}) {
+    const bool measured = engines_of(rows).contains(peer + " private");
+    EXPECT_TRUE(measured || output.find(peer + " is missing") != std::string::npos) << output;
+    if (measured) {
+      EXPECT_GT(rows.at(0).at("ratio").at(peer), 0.0);
+    }
+  }
+}
+
+TEST_F(BenchSmoke, EveryCollectiveIsRightOnThreeRanks) {
+  for (const char* collective : {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"}) {
+    SCOPED_TRACE(collective);
+    expect_right(rows_of({collective, "--bytes", "8:64K", "--step", "64", "--nproc", "3", "--rounds", "1",
+                          "--iterations", "3", "--peer", "gloo", "--peer", "mpich"}));
+  }
+}
+
+TEST_F(BenchSmoke, HostsAreNetworkNamespacesAndAreRemoved) {
+  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  const std::string probe = "lockstep-smoke-" + std::to_string(::getpid());
+  if (run_command({"ip", "netns", "add", probe}).exit_code != 0) GTEST_SKIP() << "cannot make network namespaces here";
+  run_command({"ip", "netns", "delete", probe});
+  const std::string log = folder_.path() + "/log";
+  ChildProcess bench(command({"all_reduce", "--hosts", "2:1", "--rate", "1gbit", "--bytes", "64K", "--rounds", "1",
+                              "--iterations", "3", "--peer", "gloo", "--json", json_path()}),
+                     {}, log);
+  ASSERT_TRUE(bench.wait_for_end(120'000)) << read_all(log);
+  const auto rows = nlohmann::json::parse(read_all(json_path()), nullptr, false);
+  expect_right(rows);
+  EXPECT_TRUE(engines_of(rows).contains("lockstep registered")) << read_all(log);
+  for (const auto& row : rows) {
+    if (row.at("engine") != "limit") {
+      EXPECT_GT(row.at("wire_of_least"), 0.9) << row;
+    }
+  }
+  EXPECT_THAT(run_command({"ip", "netns", "list"}).output,
+              testing::Not(HasSubstr("lockstep-" + std::to_string(bench.pid()))));
+}
+
+TEST_F(BenchSmoke, InterruptedItEndsSoonAndLeavesNothing) {
+  const std::string log = folder_.path() + "/log";
+  ChildProcess bench(command({"all_reduce", "--bytes", "8", "--rounds", "10000", "--peer", "gloo", "--peer", "mpich"}),
+                     {}, log);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+  while (read_all(log).find("#wrong") == std::string::npos) {
+    ASSERT_FALSE(deadline.expired()) << read_all(log);
+    ASSERT_FALSE(bench.ended()) << read_all(log);
+    ::usleep(20'000);
+  }
+  ::kill(bench.pid(), SIGINT);
+  EXPECT_TRUE(bench.wait_for_end(30'000));
+  EXPECT_THAT(read_all(log), HasSubstr("Interrupt"));
+  EXPECT_TRUE(std::filesystem::is_empty(scratch()));
+  EXPECT_THAT(run_command({"ps", "-e", "-o", "args"}).output, testing::Not(HasSubstr(scratch())));
+}
+
+}  // namespace
+}  // namespace lockstep::bench

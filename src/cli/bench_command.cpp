@@ -1,0 +1,91 @@
+// lockstep bench: compares the engine with its peers and with the machine's limits.
+#include <memory>
+
+#include "bench/driver/measure.h"
+#include "bench/driver/options.h"
+#include "bench/threads_scaling.h"
+#include "cli/command.h"
+
+namespace lockstep::cli {
+namespace {
+
+using bench::BenchOptions;
+
+// An option whose text is read by `parse`; what it does not accept is a CLI::ValidationError.
+template <typename Parse, typename T>
+CLI::Option* add_parsed(CLI::App& command, const std::string& name, Parse parse, T& target, const std::string& help) {
+  return command.add_option_function<std::string>(
+      name,
+      [name, parse, &target](const std::string& text) {
+        auto result = parse(text);
+        if (!result.ok()) throw CLI::ValidationError(name, result.status().message());
+        target = *std::move(result);
+      },
+      help);
+}
+
+const char* help_of(bench::Collective collective) {
+  switch (collective) {
+    case bench::Collective::all_reduce: return "Every rank gets the sum of all";
+    case bench::Collective::broadcast: return "Every rank gets rank 0's buffer";
+    case bench::Collective::all_gather: return "Every rank gets the parts of all";
+    case bench::Collective::reduce_scatter: return "Every rank gets its part of the sum of all";
+    case bench::Collective::barrier: return "Every rank waits for all";
+  }
+  return "";
+}
+
+void add_options(CLI::App& command, BenchOptions& options) {
+  command.add_option("--nproc", options.nproc, "Ranks on this host")->capture_default_str();
+  add_parsed(command, "--bytes", bench::parse_size_range, options.bytes, "Sizes from MIN to MAX, as 8, 64K, 25M, 1G")
+      ->type_name("MIN:MAX")
+      ->default_str("8:128M");
+  command.add_option("--step", options.step, "Factor from one size to the next")->capture_default_str();
+  add_parsed(command, "--dtype", bench::parse_dtype, options.dtype,
+             "Element type: f32, f64, f16, bf16, i8, u8, i32, i64")
+      ->type_name("TYPE")
+      ->default_str("f32");
+  add_parsed(command, "--memory", bench::parse_memory, options.memories,
+             "Lockstep's buffers: registered, private, or both in turn")
+      ->type_name("KIND")
+      ->default_str("both");
+  command.add_option("--peer", options.peers, "Compare with gloo, openmpi or mpich; may be repeated")
+      ->type_name("NAME");
+  command.add_option("--rounds", options.rounds, "Rounds; each measures every engine, in random order")
+      ->capture_default_str();
+  command.add_option("--iterations", options.iterations, "Timed operations per round (default: by size, 200 to 5)");
+  command.add_flag("--warm", options.warm, "Reuse one buffer instead of rotating through more than the cache");
+  command.add_option("--json", options.json_file, "Also write the rows to this file")->type_name("FILE");
+  add_parsed(command, "--hosts", bench::parse_hosts, options.hosts,
+             "Run on hosts made of network namespaces (needs root): hosts and ranks on each")
+      ->type_name("HOSTS:RANKS");
+  add_parsed(command, "--rate", bench::parse_rate, options.rate, "Shape the links between these hosts, as 1gbit")
+      ->type_name("RATE");
+}
+
+void add_threads(CLI::App& command, Action& chosen) {
+  const auto options = std::make_shared<bench::ThreadsOptions>();
+  CLI::App* const threads =
+      command.add_subcommand("threads", "All-reduce between threads of one process, as they grow");
+  threads->add_option("--max-ranks", options->max_ranks, "Double the ranks from 2 up to this")->capture_default_str();
+  threads->add_option("--rounds", options->rounds, "Rounds, of which the median is printed")->capture_default_str();
+  threads->callback([&chosen, options] { chosen = [options] { return bench::run_threads_scaling(*options); }; });
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, Action& chosen) {
+  CLI::App* const command =
+      app.add_subcommand("bench", "Measure collectives against Gloo, Open MPI, MPICH and the limits of the machine");
+  command->require_subcommand(1);
+  for (const bench::Collective collective : bench::kCollectives) {
+    const auto options = std::make_shared<BenchOptions>();
+    options->collective = collective;
+    CLI::App* const one = command->add_subcommand(std::string(to_string(collective)), help_of(collective));
+    add_options(*one, *options);
+    one->callback([&chosen, options] { chosen = [options] { return bench::run_benchmark(*options); }; });
+  }
+  add_threads(*command, chosen);
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,29 @@
+#include <fmt/format.h>
+
+#include "cli/command.h"
+
+namespace lockstep::cli {
+
+const std::vector<AddCommand>& commands() {
+  static const std::vector<AddCommand> all = {add_bench_command};
+  return all;
+}
+
+int run(int argc, const char* const* argv) {
+  CLI::App app("Distributed data-parallel training for C++ and LibTorch", "lockstep");
+  app.set_version_flag("--version", "lockstep " LOCKSTEP_VERSION);
+  app.require_subcommand(1);
+  Action chosen;
+  for (const AddCommand add : commands()) add(app, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "lockstep: {}\nSee lockstep --help.\n", error.what());
+    return 2;
+  }
+  return chosen();
+}
+
+}  // namespace lockstep::cli
