@@ -40,7 +40,7 @@ struct StreamOptions {
   // Share of one connection in turn, where there are several to a peer. Equal on all ranks.
   std::size_t stripe_bytes = 256 << 10;
   // The piece that algorithms pipeline; a multiple of 8. Has no influence on results or the wire.
-  std::size_t segment_bytes = 128 << 10;
+  std::size_t segment_bytes = 256 << 10;
   // Most payload per system call.
   std::size_t call_bytes = 1 << 20;
   // Asked for with SO_SNDBUF. Less in flight is less to fall out of the cache between two hosts
