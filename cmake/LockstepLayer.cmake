@@ -14,14 +14,21 @@ if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_compile_options INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -g)
   target_link_options(lockstep_compile_options INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
+if(LOCKSTEP_BUILD_FUZZERS)  # instrumented everywhere: coverage is what guides a fuzzer
+  target_compile_options(lockstep_compile_options INTERFACE
+    -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g)
+  target_link_options(lockstep_compile_options INTERFACE -fsanitize=address,undefined)
+endif()
 
 # lockstep_layer(<name> [DEPENDS <lower layers>...] [LINK <libraries>...])
 function(lockstep_layer name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS;LINK")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   set(tests ${sources})
+  set(fuzzers ${sources})
   list(FILTER sources EXCLUDE REGEX "_(test|fuzz)\\.cpp$")
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cpp$")
 
   if(NOT sources)  # a layer that is still empty
     file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}_empty.cpp "")
@@ -37,5 +44,15 @@ function(lockstep_layer name)
   endforeach()
   target_link_libraries(lockstep_${name} PUBLIC ${arg_LINK} Threads::Threads)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYER_TESTS_${name} ${tests})
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYER_FUZZERS_${name} ${fuzzers})
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS ${name})
+
+  # The layer and all below it, for programs that need no more than these.
+  set(closure ${name})
+  foreach(layer IN LISTS arg_DEPENDS)
+    get_property(below GLOBAL PROPERTY LOCKSTEP_LAYER_CLOSURE_${layer})
+    list(APPEND closure ${below})
+  endforeach()
+  list(REMOVE_DUPLICATES closure)
+  set_property(GLOBAL PROPERTY LOCKSTEP_LAYER_CLOSURE_${name} ${closure})
 endfunction()

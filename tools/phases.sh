@@ -13,7 +13,8 @@ failures=
 jobs=${LOCKSTEP_JOBS:-$(nproc)}
 started=$(date +%s)
 if [ -z "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] && command -v ccache >/dev/null; then
-  export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+  # Relative paths, so that several checkouts share what one of them compiled.
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 fi
 # TSan's shadow memory does not fit under every kernel's randomisation of addresses.
 fixed_addresses=

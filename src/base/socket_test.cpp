@@ -9,12 +9,13 @@
 #include <thread>
 
 #include "base/random.h"
+#include "support/reserved_port.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 SocketAddress loopback(const std::string& host = "127.0.0.1", std::uint16_t port = 0) {
   return resolve(host, port)->front();
@@ -75,7 +76,7 @@ TEST(ParseHostPort, NamesTheTextAndWhatIsWrong) {
   }
 }
 
-class StreamSockets : public testing::TestWithParam<const char*> {
+class StreamSockets : public ::testing::TestWithParam<const char*> {
  protected:
   static SocketAddress where() {
     const std::string name = GetParam();
@@ -122,7 +123,7 @@ TEST_P(StreamSockets, KeepTheirDeadlines) {
   EXPECT_EQ(send_all(pair.client.get(), bytes, Deadline::after(20ms)).code(), StatusCode::timed_out);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, StreamSockets, testing::Values("127.0.0.1", "::1", "unix"));
+INSTANTIATE_TEST_SUITE_P(Families, StreamSockets, ::testing::Values("127.0.0.1", "::1", "unix"));
 
 TEST(Listen, SaysWhichPortIsInUse) {
   const auto first = listen_on(loopback());
@@ -141,11 +142,8 @@ TEST(Listen, RefusesAnAddressOfAnotherHost) {
 }
 
 TEST(Connect, IsUnavailableWhereNobodyListens) {
-  SocketAddress address;
-  {
-    const auto listener = listen_on(loopback());
-    address = local_address(listener->get()).value();
-  }
+  const testing::ReservedPort reserved;
+  const SocketAddress address = reserved.address();
   const auto result = connect_to(address, Deadline::after(5s));
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.status().code(), StatusCode::unavailable);

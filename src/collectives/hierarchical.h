@@ -12,13 +12,16 @@
 // pieces either way.
 //
 // Each element is reduced over a host's ranks in one place and over the hosts in one place: the
-// same bits everywhere. 16-bit floats are accumulated in f32 within each of the two reductions.
+// same bits everywhere. Partial results travel in the buffer's own type, which 16-bit floats cannot
+// bear: they are rounded once, at the end, or not here.
 #pragma once
 
 #include "collectives/context.h"
 
 namespace lockstep {
 
+// Only where hierarchical_can_carry.
 Status hierarchical_all_reduce(const CollectiveCall& call, CollectiveContext& context);
+inline bool hierarchical_can_carry(DType dtype) { return dtype != DType::f16 && dtype != DType::bf16; }
 
 }  // namespace lockstep

@@ -25,6 +25,13 @@ namespace lockstep {
 void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> srcs, std::span<std::byte* const> dsts,
             std::size_t count, int divisor = 1);
 
+// memcpy that writes around the caches (non-temporal stores), for bytes that this core does not read
+// again soon: into a staging buffer that another core has read before and will read next, where
+// ordinary stores wait for the other core's copy of every line; and into cold private memory. The
+// regions do not overlap. When it returns, a release store publishes the bytes like any others.
+// Thread-safe; does not block, allocate or fail.
+void copy_bytes(std::byte* dst, const std::byte* src, std::size_t bytes);
+
 // "AVX2", "SSE4", ...: what this machine runs.
 const char* kernel_target();
 

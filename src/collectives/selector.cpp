@@ -135,9 +135,9 @@ Algorithm Selector::by_size(CollectiveKind kind, DType dtype, std::size_t bytes)
     case CollectiveKind::barrier: return Algorithm::small;
     case CollectiveKind::all_reduce:
       if (bytes <= kStreamSmall) return Algorithm::small;
-      if (several_per_host_) return Algorithm::hierarchical;
       if (size_ == 2) return Algorithm::pair;
-      return ring_can_carry(dtype) ? Algorithm::ring : Algorithm::direct;
+      if (several_per_host_ && hierarchical_can_carry(dtype)) return Algorithm::hierarchical;
+      return !several_per_host_ && ring_can_carry(dtype) ? Algorithm::ring : Algorithm::direct;
     case CollectiveKind::reduce: return bytes <= kStreamSmall ? Algorithm::small : Algorithm::direct;
     case CollectiveKind::broadcast: return bytes <= kStreamTree ? Algorithm::tree : Algorithm::chain;
     case CollectiveKind::all_gather: return bytes <= kStreamSmall ? Algorithm::small : Algorithm::ring;
@@ -156,9 +156,10 @@ Algorithm Selector::choose(const CollectiveCall& call) const {
   const auto forced = overrides_.find(kind);
   if (forced != overrides_.end()) {
     const Algorithm wanted = forced->second;
-    const bool able =
-        !(wanted == Algorithm::host_inline && bytes > kInlineCapacity) &&
-        !(wanted == Algorithm::ring && kind == CollectiveKind::all_reduce && !ring_can_carry(call.descriptor.dtype));
+    const DType dtype = call.descriptor.dtype;
+    const bool able = !(wanted == Algorithm::host_inline && bytes > kInlineCapacity) &&
+                      !(wanted == Algorithm::ring && kind == CollectiveKind::all_reduce && !ring_can_carry(dtype)) &&
+                      !(wanted == Algorithm::hierarchical && !hierarchical_can_carry(dtype));
     if (able) return wanted;
   }
   return by_size(kind, call.descriptor.dtype, bytes);

@@ -43,10 +43,12 @@ inline std::pair<UniqueFd, UniqueFd> connected_pair(LinkKind kind) {
 // Stops when told; names the ranks that were missing at the deadline.
 class TestScope : public WaitScope {
  public:
-  TestScope(const std::atomic<bool>& stop, int stop_fd, Deadline deadline) : WaitScope(stop, stop_fd, deadline) {}
+  TestScope(const std::atomic<bool>& stop, int stop_fd, Deadline deadline, std::atomic<int>* checks = nullptr)
+      : WaitScope(stop, stop_fd), deadline_(deadline), checks_(checks) {}
 
+  Deadline deadline() override { return deadline_; }
   Status check(std::span<const int> waiting_for) override {
-    ++checks;
+    if (checks_ != nullptr) ++*checks_;
     if (stopped()) return Status(StatusCode::aborted, "stopped by the test");
     if (deadline().expired()) {
       return Status(StatusCode::timed_out, fmt::format("waiting for ranks {}", fmt::join(waiting_for, ",")));
@@ -54,7 +56,9 @@ class TestScope : public WaitScope {
     return {};
   }
 
-  int checks = 0;
+ private:
+  Deadline deadline_;
+  std::atomic<int>* checks_;
 };
 
 struct GroupSetup {
@@ -96,8 +100,12 @@ class StreamTestGroup {
     if (::write(stop_fd_.get(), &one, sizeof(one)) != sizeof(one)) std::abort();
   }
 
-  TestScope scope(std::chrono::milliseconds timeout = std::chrono::seconds(60)) const {
-    return TestScope(stop_, stop_fd_.get(), Deadline::after(timeout));
+  TestScope scope(std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+    return TestScope(stop_, stop_fd_.get(), Deadline::after(timeout), &checks_);
+  }
+  // Returns when some rank has been waiting long enough to ask its scope.
+  void await_waiting_rank() const {
+    while (checks_ == 0) std::this_thread::yield();
   }
 
   using Body = std::function<Status(std::size_t rank, StreamTransport&, WaitScope&)>;
@@ -122,6 +130,7 @@ class StreamTestGroup {
  private:
   std::vector<std::unique_ptr<StreamTransport>> transports_;
   std::atomic<bool> stop_{false};
+  std::atomic<int> checks_{0};
   UniqueFd stop_fd_;
 };
 

@@ -34,10 +34,13 @@ ControlPlane::ControlPlane(std::vector<UniqueFd> links, milliseconds heartbeat_l
     peers_[rank].socket = std::move(links[rank]);
     peers_[rank].last_heard = Clock::now();
   }
-  thread_ = std::thread([this] { run(); });
 }
 
 ControlPlane::~ControlPlane() { flush_and_stop(Deadline::after(Clock::duration::zero())); }
+
+void ControlPlane::start() {
+  thread_ = std::thread([this] { run(); });
+}
 
 void ControlPlane::wake() {
   const std::uint64_t one = 1;

@@ -30,11 +30,14 @@ class ControlEvents {
 
 class ControlPlane {
  public:
-  // `links` by rank, invalid for the own rank. Starts the thread.
+  // `links` by rank, invalid for the own rank.
   ControlPlane(std::vector<UniqueFd> links, std::chrono::milliseconds heartbeat_limit, ControlEvents& events);
   // Ends the thread. What was not sent by then is dropped: see flush_and_stop.
   ~ControlPlane();
 
+  // Starts the thread. Apart from the constructor because events may come at once, when a peer has
+  // ended already, and their receiver must be able to reach this object then.
+  void start();
   // Queues a message; never blocks. `memory`: its descriptor travels along (Unix sockets only).
   void send(int rank, const ControlMessage& message, std::shared_ptr<const SharedMemory> memory = nullptr);
   void broadcast(const ControlMessage& message);
@@ -77,7 +80,7 @@ class ControlPlane {
   std::mutex mutex_;
   bool stopping_ = false;                                                    // guarded by mutex_
   Deadline flush_until_ = Deadline::at(Deadline::Clock::time_point::min());  // guarded by mutex_
-  std::thread thread_;                                                       // last: starts when everything else stands
+  std::thread thread_;
 };
 
 }  // namespace lockstep

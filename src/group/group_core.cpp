@@ -15,6 +15,9 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds kGoodbyeFlush{500};
+// How long a failed operation waits for others to leave it: they are at most in a reduction, which
+// takes some ten milliseconds.
+constexpr std::chrono::milliseconds kWithdrawal{300};
 
 double seconds(Deadline::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -59,6 +62,7 @@ GroupCore::GroupCore(Mesh mesh, const GroupOptions& options, Selector selector)
       progress_(static_cast<std::size_t>(topology_.size())) {
   // The last step: from here on the control thread calls back.
   control_ = std::make_unique<ControlPlane>(take_links(mesh, &PeerLinks::control), options_.heartbeat, *this);
+  control_->start();
 }
 
 GroupCore::~GroupCore() { leave(); }
@@ -74,20 +78,39 @@ void GroupCore::set_failure_listener(std::function<void()> listener) {
   on_failure_ = std::move(listener);
 }
 
-Status GroupCore::run_collective(const CollectiveCall& call, Deadline deadline) {
-  const auto started = Deadline::Clock::now();
+Status GroupCore::run_collective(const CollectiveCall& call, OperationTimer timer) {
   Status status = failure_.failed() ? failure_.reason() : Status();
   if (status.ok()) {
-    OpScope scope(*this, call.descriptor, deadline);
+    OpScope scope(*this, call.descriptor, timer);
     CollectiveContext context{topology_, *host_, streams_.get(), scope};
+    host_->enter();
     status = run_algorithm(selector_, call, context);
+    host_->leave();
   }
   if (status.ok()) {
     completed_.store(call.descriptor.sequence, std::memory_order_relaxed);  // read by heartbeats: a report, no more
     return status;
   }
   fail(status);
-  return failure_of(describe(call.descriptor), Deadline::Clock::now() - started);
+  withdraw_from_host();
+  return failure_of(describe(call.descriptor), timer.elapsed());
+}
+
+void GroupCore::withdraw_from_host() {
+  const auto is_gone = [this](int rank) {
+    const std::lock_guard lock(mutex_);
+    return progress_[static_cast<std::size_t>(rank)].gone;
+  };
+  if (host_->withdraw(is_gone, Deadline::after(kWithdrawal))) return;
+  log_warn(
+      "{} has failed, but a rank of this host is still in its last operation; it may write to buffers in "
+      "registered memory for a moment",
+      describe_group());
+}
+
+void GroupCore::mark_gone(int rank) {
+  const std::lock_guard lock(mutex_);
+  progress_[static_cast<std::size_t>(rank)].gone = true;
 }
 
 void GroupCore::fail(const Status& reason) {
@@ -215,6 +238,7 @@ void GroupCore::on_control_message(int rank, ControlMessage message, UniqueFd fd
 
 void GroupCore::on_control_closed(int rank, const std::string& how) {
   const auto& member = topology_.members[static_cast<std::size_t>(rank)];
+  mark_gone(rank);
   {
     const std::lock_guard lock(mutex_);
     if (progress_[static_cast<std::size_t>(rank)].left) return;
@@ -226,6 +250,7 @@ void GroupCore::on_control_closed(int rank, const std::string& how) {
 }
 
 void GroupCore::on_control_silent(int rank, Deadline::Duration silence) {
+  mark_gone(rank);
   fail(Status(
       StatusCode::peer_lost,
       fmt::format("{} was lost: nothing heard from it for {:.1f} s (limit {:.1f} s); its process is stopped, its "

@@ -20,6 +20,7 @@
 #include "collectives/selector.h"
 #include "group/control_plane.h"
 #include "group/failure_state.h"
+#include "group/operation_timer.h"
 #include "lockstep/rendezvous/options.h"
 #include "transport/mesh.h"
 
@@ -45,7 +46,7 @@ class GroupCore final : public ControlEvents {
   void set_failure_listener(std::function<void()> listener);
 
   // Runs the collective on this thread. The error names the operation; the group is dead then.
-  Status run_collective(const CollectiveCall& call, Deadline deadline);
+  Status run_collective(const CollectiveCall& call, OperationTimer timer);
 
   // Kills the group with this reason, here and on all peers. Only the first reason counts.
   void fail(const Status& reason);
@@ -76,9 +77,13 @@ class GroupCore final : public ControlEvents {
     std::uint64_t completed = 0;
     std::optional<OpDescriptor> waiting;
     bool left = false;  // said goodbye after `completed`
+    bool gone = false;  // its connection has ended, or it is silent
   };
 
   void fail_quietly(const Status& reason);  // without telling the peers
+  // After a failed operation: no peer that can still be reached touches our memory any more.
+  void withdraw_from_host();
+  void mark_gone(int rank);
   void map_peer_segment(int rank, const SegmentAdded& added, UniqueFd fd);
 
   // Constant after construction.

@@ -312,7 +312,7 @@ Deadline MessageLane::next_deadline() const {
     for (const auto& message : peer.outgoing) next = next.earlier(message.deadline);
     for (const auto& posted : peer.posted) next = next.earlier(posted.deadline);
     if (peer.incoming.target) next = next.earlier(peer.incoming.target->deadline);
-    if (peer.ended) next = next.earlier(Deadline::at(*peer.ended + kReasonGrace));
+    if (peer.ended && peer.concerns()) next = next.earlier(Deadline::at(*peer.ended + kReasonGrace));
   }
   return next;
 }
@@ -331,10 +331,8 @@ void MessageLane::expire(Clock::time_point now) {
     for (const auto& posted : peer.posted) late(posted.name, posted.deadline, posted.started, rank);
     if (const auto& target = peer.incoming.target) late(target->name, target->deadline, target->started, rank);
 
-    // Somebody who expects something from a peer that is gone, or has something for it, must learn
-    // so; otherwise the end of a connection is nobody's concern here.
-    const bool concerned = !peer.posted.empty() || !peer.outgoing.empty() || peer.incoming.target;
-    if (peer.ended && concerned && now >= *peer.ended + kReasonGrace) {
+    // The end of a connection is nobody's concern otherwise.
+    if (peer.ended && peer.concerns() && now >= *peer.ended + kReasonGrace) {
       core_->fail(Status(StatusCode::peer_lost, fmt::format("{} has ended its message connection: it has left the "
                                                             "group, or its process has ended",
                                                             core_->describe_rank(rank))));
@@ -366,11 +364,14 @@ void MessageLane::close() {
   }
   wake();
   if (thread_.joinable()) thread_.join();
+  const auto give_up = [](const Posted& posted) {
+    posted.work->complete(Status(StatusCode::closed, posted.name + " was open when its group was destroyed"));
+  };
   for (auto& peer : peers_) {
-    for (auto& posted : peer.posted) {
-      posted.work->complete(Status(StatusCode::closed, posted.name + " was open when its group was destroyed"));
-    }
+    for (const auto& posted : peer.posted) give_up(posted);
+    if (peer.incoming.target) give_up(*peer.incoming.target);
     peer.posted.clear();
+    peer.incoming.target.reset();
   }
 }
 

@@ -82,6 +82,8 @@ class MessageLane {
     std::size_t unexpected_bytes = 0;
     Incoming incoming;
     std::optional<Deadline::Clock::time_point> ended;  // since when nothing more comes or goes
+    // Somebody expects something from this peer, or has something for it.
+    bool concerns() const { return !posted.empty() || !outgoing.empty() || incoming.target; }
   };
   struct Completion {
     std::shared_ptr<detail::WorkState> work;

@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "rendezvous/death_watch.h"
 #include "rendezvous/leader.h"
 #include "rendezvous/missing_ranks.h"
-#include "rendezvous/process_identity.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +15,7 @@ constexpr std::size_t kMaxClaims = 64;
 
 class Follower {
  public:
-  explicit Follower(SessionStore& store) : store_(store) {}
+  explicit Follower(SessionStore& store) : store_(store), watch_(store.self()) {}
 
   Result<Agreement> run() {
     const auto& self = store_.self();
@@ -52,6 +50,8 @@ class Follower {
   }
 
   Result<Invitation> wait_for_invitation() {
+    LOCKSTEP_RETURN_IF_ERROR(check_leader());
+    watch_.first_look_done();
     LOCKSTEP_RETURN_IF_ERROR(write_claim());
     const std::string key = SessionStore::invitation_key(store_.self().nonce);
     while (true) {
@@ -67,25 +67,18 @@ class Follower {
     }
   }
 
-  // Rank 0 may end before it has invited this rank. A claim that was dead when first seen is an
-  // earlier run's.
+  // Rank 0 may end before it has invited this rank.
   Status check_leader() {
     const auto value = store_.peek(SessionStore::claim_key(0));
     if (!value.ok()) return value.status();
-    if (!*value) return {};
-    const auto claims = parse_member_records(**value);
+    const auto claims = parse_member_records(value->value_or(""));
     if (!claims.ok()) return {};
     for (const auto& claim : *claims) {
       const auto gone = store_.peek(SessionStore::gone_key(claim.nonce));
       if (!gone.ok()) return gone.status();
-      const bool dead = gone->has_value() || known_to_have_ended(claim, store_.self());
-      const bool seen_alive =
-          std::find(living_leaders_.begin(), living_leaders_.end(), claim.nonce) != living_leaders_.end();
-      if (dead && seen_alive) {
-        return Status(StatusCode::peer_lost,
-                      fmt::format("{} ended while the group was being formed; look at its log", claim.describe()));
-      }
-      if (!dead && !seen_alive) living_leaders_.push_back(claim.nonce);
+      const auto verdict = watch_.judge(claim, gone->has_value());
+      if (verdict == DeathWatch::Verdict::ended_now) return ended(claim).status;
+      if (verdict == DeathWatch::Verdict::lives) store_.set_leader(claim);
     }
     return {};
   }
@@ -139,7 +132,7 @@ class Follower {
   }
 
   SessionStore& store_;
-  std::vector<std::string> living_leaders_;
+  DeathWatch watch_;
 };
 
 }  // namespace

@@ -16,8 +16,8 @@ using test_ranks::RankSetup;
 using test_ranks::StorePlace;
 using test_ranks::TcpPlace;
 using test_ranks::world_of;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 struct PlaceKind {
   const char* name;
@@ -102,11 +102,11 @@ TEST_P(ConnectMesh, HostIdsMakeHostsThatAreConnectedByTcp) {
 
 TEST_P(ConnectMesh, LeavesNothingBehind) {
   using lockstep::testing::ProcessResources;
-  connect_all(world_of(3, *place_));  // whatever is made once and kept
+  auto setups = world_of(4, *place_);
+  setups[3].options.host_id = "other";
+  connect_all(setups);  // whatever is made once and kept
   const auto before = ProcessResources::now();
   {
-    auto setups = world_of(4, *place_);
-    setups[3].options.host_id = "other";
     auto meshes = connect_all(setups);
     expect_mesh(meshes);
   }

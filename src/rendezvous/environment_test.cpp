@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
 Environment environment_of(Variables variables) {

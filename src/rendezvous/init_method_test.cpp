@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::string error_of(const std::string& url) {
   const auto method = parse_init_method(url);

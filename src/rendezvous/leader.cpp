@@ -7,7 +7,6 @@
 
 #include "base/random.h"
 #include "rendezvous/missing_ranks.h"
-#include "rendezvous/process_identity.h"
 
 namespace lockstep {
 namespace {
@@ -24,7 +23,8 @@ Deadline verdict_time(const SessionStore& store) {
 
 }  // namespace
 
-Leader::Leader(SessionStore& store) : store_(store), fate_(std::make_unique<SessionFate>(store, random_hex(16))) {
+Leader::Leader(SessionStore& store)
+    : store_(store), watch_(store.self()), fate_(std::make_unique<SessionFate>(store, random_hex(16))) {
   store_.set_leader(store_.self());
   for (int rank = 1; rank < store_.self().world_size; ++rank) {
     keys_of_claims_.push_back(SessionStore::claim_key(rank));
@@ -39,7 +39,12 @@ Result<Agreement> Leader::run() {
   if (const auto left = store_.set_last_will(will, ""); !left.ok()) return left.status();
   auto members = gather();
   (void)store_.withdraw_last_will(will);
-  if (!members.ok()) return fate_->conclude(members.status());
+  if (!members.ok()) {
+    std::vector<MemberRecord> invited;
+    for (const auto& [rank, claim] : latest_) invited.push_back(claim);
+    fate_->watch(std::move(invited));
+    return fate_->conclude(members.status());
+  }
   fate_->watch(*members);
   return Agreement{std::move(fate_), *std::move(members)};
 }
@@ -47,9 +52,13 @@ Result<Agreement> Leader::run() {
 Result<std::vector<MemberRecord>> Leader::gather() {
   const Deadline until = verdict_time(store_);
   const std::string own_claim = SessionStore::claim_key(0);
-  const auto earlier = store_.peek(own_claim);
+  const auto earlier = store_.list("");
   if (!earlier.ok()) return earlier.status();
-  if (*earlier && !parse_member_records(**earlier).ok()) LOCKSTEP_RETURN_IF_ERROR(store_.remove(own_claim));
+  LOCKSTEP_RETURN_IF_ERROR(look(*earlier));
+  watch_.first_look_done();
+  if (const auto old = earlier->find(own_claim); old != earlier->end() && !parse_member_records(old->second).ok()) {
+    LOCKSTEP_RETURN_IF_ERROR(store_.remove(own_claim));
+  }
   LOCKSTEP_RETURN_IF_ERROR(store_.append(own_claim, format(store_.self())));
 
   while (true) {
@@ -82,6 +91,8 @@ Status Leader::look(const Snapshot& snapshot) {
     if (!record.ok()) return record.status();
     if (record->size() == 1) accepted_.insert_or_assign(record->front().rank, record->front());
   }
+  // Everybody is invited, also where the group has failed already: how else would they hear of it?
+  Status failure = check_for_another_leader(snapshot);
   constexpr std::string_view kClaims = "claim/";
   for (auto entry = snapshot.lower_bound(std::string(kClaims));
        entry != snapshot.end() && entry->first.starts_with(kClaims); ++entry) {
@@ -89,25 +100,20 @@ Status Leader::look(const Snapshot& snapshot) {
     const auto claims = parse_member_records(entry->second);
     if (!claims.ok()) continue;
     for (const auto& claim : *claims) {
-      if (claim.nonce != store_.self().nonce) LOCKSTEP_RETURN_IF_ERROR(consider(claim, snapshot));
+      if (claim.nonce == store_.self().nonce) continue;
+      const Status considered = consider(claim, snapshot);
+      if (failure.ok()) failure = considered;
     }
   }
-  return check_for_another_leader(snapshot);
+  return failure;
 }
 
 Status Leader::consider(const MemberRecord& claim, const Snapshot& snapshot) {
-  const bool ended =
-      snapshot.contains(SessionStore::gone_key(claim.nonce)) || known_to_have_ended(claim, store_.self());
-  const bool invited = invited_.contains(claim.nonce);
-  if (ended) {
-    // One that had ended when it was first seen is an earlier run's.
-    if (!invited) return {};
-    return Status(StatusCode::peer_lost,
-                  fmt::format("{} ended while the group was being formed; look at its log", claim.describe()));
-  }
+  const auto verdict = watch_.judge(claim, snapshot.contains(SessionStore::gone_key(claim.nonce)));
+  if (verdict == DeathWatch::Verdict::ended_earlier) return {};
+  if (verdict == DeathWatch::Verdict::ended_now) return fate_->record_end_of(claim);
   if (claim.rank > 0 && claim.rank < store_.self().world_size) latest_.insert_or_assign(claim.rank, claim);
-  if (invited) return {};
-  invited_.insert(claim.nonce);
+  if (!invited_.insert(claim.nonce).second) return {};
   const Invitation invitation{fate_->session(), store_.self()};
   return store_.set_if_absent(SessionStore::invitation_key(claim.nonce), format(invitation)).status();
 }

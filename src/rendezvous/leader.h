@@ -9,6 +9,7 @@
 
 #include "lockstep/base/status.h"
 #include "rendezvous/agreement.h"
+#include "rendezvous/death_watch.h"
 
 namespace lockstep {
 
@@ -28,6 +29,7 @@ class Leader {
   Status missing() const;
 
   SessionStore& store_;
+  DeathWatch watch_;
   std::unique_ptr<SessionFate> fate_;
   std::set<std::string> invited_;                // nonces
   std::map<int, MemberRecord> latest_;           // by rank: the latest living claim

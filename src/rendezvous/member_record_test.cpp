@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 MemberRecord sample(int rank) {
   return {.nonce = "n" + std::to_string(rank),

@@ -6,8 +6,8 @@
 namespace lockstep {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 TEST(NetworkInterface, IsFoundByNameAndByAddress) {
   EXPECT_EQ(choose_local_address("lo", "")->to_string(), "127.0.0.1:0");

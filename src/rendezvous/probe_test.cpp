@@ -9,8 +9,8 @@
 namespace lockstep {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(Partition, RanksThatReachEachOtherShareAHost) {
   EXPECT_THAT(partition_into_hosts({{}}), ElementsAre(0));

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "rendezvous/process_identity.h"
 
 namespace lockstep {
@@ -15,6 +13,8 @@ constexpr std::chrono::milliseconds kListenTime{600};
 // reason says more.
 constexpr std::chrono::milliseconds kTimeForWills{300};
 
+}  // namespace
+
 FailureRecord ended(const MemberRecord& member) {
   return {Status(StatusCode::peer_lost,
                  fmt::format("{} ended, or lost its connection to the store, while the group was being formed; look "
@@ -22,8 +22,6 @@ FailureRecord ended(const MemberRecord& member) {
                              member.describe())),
           member.rank};
 }
-
-}  // namespace
 
 SessionFate::SessionFate(SessionStore& store, std::string session) : store_(store), session_(std::move(session)) {}
 
@@ -61,7 +59,7 @@ Status SessionFate::check() {
   LOCKSTEP_RETURN_IF_ERROR(look_for_record());
   if (has_wills_) return {};
   for (const auto& member : watched_) {
-    if (known_to_have_ended(member, store_.self())) return record(ended(member));
+    if (known_to_have_ended(member, store_.self())) return record_end_of(member);
   }
   return {};
 }
@@ -93,15 +91,9 @@ void SessionFate::tell_or_listen() {
     (void)store_.set(key("told", store_.self().rank), "");
     return;
   }
-  const std::string accepted = key("accepted/");
-  const auto members = store_.list(accepted);
-  if (!members.ok()) return;
   std::vector<std::string> told;
-  for (const auto& [name, value] : *members) {
-    const auto rank_text = std::string_view(name).substr(accepted.size());
-    int rank = -1;
-    std::from_chars(rank_text.data(), rank_text.data() + rank_text.size(), rank);
-    if (rank > 0 && rank != failure_->gone_rank) told.push_back(key("told", rank));
+  for (const auto& member : watched_) {
+    if (member.rank > 0 && member.rank != failure_->gone_rank) told.push_back(key("told", member.rank));
   }
   (void)store_.await(told, kListenTime);
 }

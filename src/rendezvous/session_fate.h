@@ -15,6 +15,9 @@
 
 namespace lockstep {
 
+// What becomes known when the process of `member` has ended.
+FailureRecord ended(const MemberRecord& member);
+
 class SessionFate {
  public:
   // `store` must outlive this.
@@ -28,11 +31,14 @@ class SessionFate {
 
   // Leaves the last will.
   Status begin();
-  // Processes to look up by pid.
+  // Who takes part, as far as this rank has to know: looked up by pid, and waited for when rank 0
+  // has told the reason of a failure.
   void watch(std::vector<MemberRecord> members) { watched_ = std::move(members); }
 
   // Ok while nobody has failed. One round trip.
   Status check();
+  // The process of `member` has ended. Returns the reason that all ranks see.
+  Status record_end_of(const MemberRecord& member) { return record(ended(member)); }
   // Waits for all keys, checking now and then; the failure, or timed_out when `until` has passed.
   Status await(std::span<const std::string> keys, Deadline until);
 

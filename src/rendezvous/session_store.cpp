@@ -17,7 +17,11 @@ std::string prefix_of(const std::string& scope) {
 }  // namespace
 
 SessionStore::SessionStore(std::shared_ptr<Store> store, const std::string& scope, MemberRecord self, Deadline deadline)
-    : store_(std::move(store), prefix_of(scope)), scope_(scope), self_(std::move(self)), deadline_(deadline) {}
+    : whole_store_(std::move(store)),
+      store_(whole_store_, prefix_of(scope)),
+      scope_(scope),
+      self_(std::move(self)),
+      deadline_(deadline) {}
 
 std::string SessionStore::claim_key(int rank) { return fmt::format("claim/{}", rank); }
 std::string SessionStore::gone_key(const std::string& nonce) { return "gone/" + nonce; }
@@ -35,7 +39,7 @@ Status SessionStore::explain(const Status& status) const {
       return Status(StatusCode::peer_lost,
                     fmt::format("lost {} while the group was being formed, so the process that serves it ({} or the "
                                 "launcher) has ended or cannot be reached; look at its log ({})",
-                                store_.describe(), leader_ ? leader_->describe() : "rank 0", status.message()));
+                                describe(), leader_ ? leader_->describe() : "rank 0", status.message()));
     default: return status;
   }
 }

@@ -35,7 +35,7 @@ class SessionStore {
   // For messages about the store's loss: rank 0, once it is known.
   void set_leader(const MemberRecord& leader) { leader_ = leader; }
   // "the store at ..."
-  std::string describe() const { return store_.describe(); }
+  std::string describe() const { return whole_store_->describe(); }
 
   static std::string claim_key(int rank);
   static std::string gone_key(const std::string& nonce);
@@ -62,6 +62,7 @@ class SessionStore {
   Status explain(const Status& status) const;
 
   // Constant after construction, except leader_.
+  const std::shared_ptr<Store> whole_store_;
   PrefixStore store_;
   const std::string scope_;
   const MemberRecord self_;

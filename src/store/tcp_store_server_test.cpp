@@ -294,7 +294,7 @@ TEST_F(TcpServer, AFloodOfUnauthenticatedConnectionsMakesRoomForHonestOnes) {
   options_.handshake_timeout = 60s;  // the cap alone must save the honest
   start();
   std::vector<UniqueFd> flood;
-  for (int i = 0; i < 64; ++i) flood.push_back(raw());
+  for (int i = 0; i < 24; ++i) flood.push_back(raw());
   expect_alive();
   std::size_t dropped = 0;
   for (const UniqueFd& fd : flood) dropped += is_dropped(fd.get(), Deadline::after(0s)) ? 1 : 0;

@@ -10,28 +10,25 @@
 #include "base/auth.h"
 #include "base/socket.h"
 #include "lockstep/store/tcp_store_server.h"
+#include "support/reserved_port.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Deadline soon() { return Deadline::after(60s); }
 
-std::unique_ptr<TcpStoreServer> start(std::uint16_t port = 0) {
+std::unique_ptr<TcpStoreServer> start(UniqueFd listener = {}) {
   TcpStoreServerOptions options;
-  options.port = port;
+  options.listening_fd = listener.release();
   return TcpStoreServer::start(options).value();
 }
 
-std::uint16_t free_port() {
-  const auto listener = listen_on(resolve("127.0.0.1", 0)->front());
-  return local_address(listener->get())->port();
-}
-
 TEST(TcpStoreConnect, WaitsForAServerThatStartsLater) {
-  const std::uint16_t port = free_port();
+  testing::ReservedPort reserved;
+  const std::uint16_t port = reserved.port();
   std::atomic<bool> connecting{false};
   std::thread client([&] {
     connecting = true;
@@ -41,12 +38,13 @@ TEST(TcpStoreConnect, WaitsForAServerThatStartsLater) {
   });
   while (!connecting) std::this_thread::yield();
   EXPECT_FALSE(TcpStore::connect("127.0.0.1", port, Secret(), Deadline::after(50ms)).ok());
-  auto server = start(port);
+  auto server = start(reserved.listen());
   client.join();
 }
 
 TEST(TcpStoreConnect, SaysWhereNobodyListensAndWhy) {
-  const std::uint16_t port = free_port();
+  const testing::ReservedPort reserved;
+  const std::uint16_t port = reserved.port();
   const auto store = TcpStore::connect("127.0.0.1", port, Secret(), Deadline::after(50ms));
   ASSERT_FALSE(store.ok());
   EXPECT_EQ(store.status().code(), StatusCode::unavailable);

@@ -4,9 +4,11 @@
 #include <sched.h>
 
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/futex.h"
+#include "base/prefetch.h"
 
 namespace lockstep {
 namespace {
@@ -20,6 +22,10 @@ constexpr microseconds kSpin{50};
 // rank has had its turn, so whoever is still missing is busy elsewhere.
 constexpr int kYields = 40;
 constexpr milliseconds kLongestSleep{50};
+// So much of the next announcement is taken back ahead of time.
+constexpr std::size_t kPrefetchPayload = 1024;
+constexpr int kPrefetchPeers = 4;
+constexpr std::size_t kWatchedPayload = 256;
 
 // More ranks than processors that all of them together may use.
 bool is_oversubscribed(const HostTransport::Config& config) {
@@ -35,10 +41,37 @@ bool is_oversubscribed(const HostTransport::Config& config) {
 HostTransport::HostTransport(Config config)
     : config_(std::move(config)), oversubscribed_(is_oversubscribed(config_)), peers_(config_.areas.size()) {}
 
+// Relaxed: the store of the ticket in publish() carries it to withdraw().
+void HostTransport::enter() { area(local_rank()).inside.value.store(1, std::memory_order_relaxed); }
+// Release: pairs with the acquire in withdraw(). What was written to others' memory is there by then.
+void HostTransport::leave() { area(local_rank()).inside.value.store(0, std::memory_order_release); }
+
+bool HostTransport::withdraw(const std::function<bool(int)>& is_gone, Deadline deadline) {
+  // Sequentially consistent, as publish() and the loads in wait_announced(): a rank either finds this
+  // announcement gone, or we see its own, and with it that it is inside.
+  area(local_rank()).slots[ticket_ % 2].ticket.store(0);
+  const auto is_outside = [&](int local) {
+    for (auto& slot : area(local).slots) static_cast<void>(slot.ticket.load());
+    return area(local).inside.value.load(std::memory_order_acquire) == 0;  // pairs with the release in leave()
+  };
+  for (int local = 0; local < local_size(); ++local) {
+    if (local == local_rank()) continue;
+    while (!is_outside(local) && !is_gone(group_rank(local))) {
+      if (deadline.expired()) return false;
+      std::this_thread::sleep_for(microseconds(50));
+    }
+  }
+  return true;
+}
+
 Announcement& HostTransport::next_announcement() { return area(local_rank()).slots[(ticket_ + 1) % 2]; }
 
 void HostTransport::publish() {
   ++ticket_;
+  // A peer that has come before us: its line travels while we wait for ours, not after.
+  if (local_size() <= kPrefetchPeers) {
+    for (int local = 0; local < local_size(); ++local) __builtin_prefetch(&announcement(local));
+  }
   auto& mine = area(local_rank()).slots[ticket_ % 2];
   // Sequentially consistent, as the load of `sleepers` in signal_arrival: either we see the
   // sleeper, or it sees our ticket.
@@ -51,7 +84,23 @@ const Announcement& HostTransport::announcement(int local) const {
 }
 
 Status HostTransport::wait_announced(WaitScope& scope) {
-  return wait_until(scope, [this](int local) { return announcement(local).ticket.load() == ticket_; });
+  const std::size_t watched = last_payload_ <= kWatchedPayload ? last_payload_ : 0;
+  Status status = wait_until(scope, [this, watched](int local) {
+    const auto& theirs = announcement(local);
+    if (theirs.ticket.load() == ticket_) return true;
+    // A payload of few lines is to come together with the ticket, not after it.
+    for (std::size_t line = 0; line < watched; line += kCacheLine) __builtin_prefetch(theirs.payload + line);
+    return false;
+  });
+  // Everybody is done with the other slot now. Taking it back from the caches of those who read it
+  // can begin while we go on, and is over when we next announce.
+  prefetch_for_writing(&next_announcement(), std::min(last_payload_, kPrefetchPayload) + kCacheLine);
+  return status;
+}
+
+void HostTransport::prepare_payload(std::size_t bytes) {
+  last_payload_ = bytes;
+  prefetch_for_writing(next_announcement().payload, bytes);
 }
 
 void HostTransport::arrive() {
@@ -69,8 +118,10 @@ void HostTransport::signal_arrival() {
   expected_ += static_cast<std::uint32_t>(local_size());
   if (oversubscribed_) {
     // Waking a rank before the last one has arrived would only make it run, look, and sleep again.
-    const bool last = host.arrivals.value.fetch_add(1) + 1 == expected_;
-    if (!last) return;
+    // At least, not equal: a rank that saw our arrival may count its next one before we count ours.
+    const std::uint32_t arrivals = host.arrivals.value.fetch_add(1) + 1;
+    const bool all_here = static_cast<std::int32_t>(arrivals - expected_) >= 0;
+    if (!all_here) return;
   }
   if (host.sleepers.value.load() != 0) ring_bell();
 }

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,9 +57,21 @@ class HostTransport {
   // More ranks than processors: waiting means giving way, not spinning.
   bool oversubscribed() const { return oversubscribed_; }
 
+  // Around every operation: between the two, this rank may touch registered memory of the others.
+  void enter();
+  void leave();
+  // After an operation has failed here: sees to it that the others do not touch this rank's memory any
+  // more, which its user is free to use again. Takes the announcement back, so that nobody begins to,
+  // and waits until those who have begun are outside. `is_gone(rank)`: not to be waited for, because
+  // its process has ended or is silent. False at the deadline.
+  bool withdraw(const std::function<bool(int)>& is_gone, Deadline deadline);
+
   // The slot for my next announcement: fill it (all but the ticket), then publish().
   Announcement& next_announcement();
   void publish();
+  // Says that the next announcement's payload will have so many bytes: their lines are taken back
+  // from the readers' caches side by side, not one after the other.
+  void prepare_payload(std::size_t bytes);
   // The announcement of a local rank that belongs to my latest one; after wait_announced().
   const Announcement& announcement(int local) const;
   // Waits until all local ranks have announced.
@@ -94,7 +107,8 @@ class HostTransport {
   const bool oversubscribed_;
 
   // Owned by the thread that runs the current operation.
-  std::uint32_t ticket_ = 0;    // of my latest announcement
+  std::uint32_t ticket_ = 0;  // of my latest announcement
+  std::size_t last_payload_ = 0;
   std::uint32_t arrived_ = 0;   // my arrivals
   std::uint32_t expected_ = 0;  // arrivals of all ranks at the latest synchronisation point (wraps)
 

@@ -57,6 +57,7 @@ struct alignas(kCacheLine) LonelyWord {
 
 struct SharedArea {
   Announcement slots[2];
+  LonelyWord inside;   // 1 while the owner runs an operation and may touch the others' registered memory
   LonelyWord arrived;  // how many times the owner has arrived at a synchronisation point inside operations
 
   // Used in the area of local rank 0 only.

@@ -3,6 +3,7 @@
 #   - an include against the order of the layers, or from a layer that has no line in the table
 #   - torch, ATen or c10 outside ddp
 #   - public headers (include/) that need private ones (src/) or any library's
+#   - public headers of the engine that lockstep/engine.h forgot
 #   - headers without #pragma once
 #   - files of more than 500 lines
 # One line for each violation, "file:line: what is wrong"; exit code 1 if there is any.
@@ -20,6 +21,7 @@ group: base store transport rendezvous collectives
 ddp: base store transport rendezvous collectives group
 elastic: base store
 launch: base store elastic
+cli: base store transport rendezvous collectives group elastic launch
 '
 max_lines=500
 
@@ -84,6 +86,15 @@ check_headers() {
   done
 }
 
+check_umbrella() {
+  for layer in base store transport rendezvous collectives group; do
+    [ -d "include/lockstep/$layer" ] || continue
+    find "include/lockstep/$layer" -name '*.h' | sort | while read -r file; do
+      grep -qF "#include \"${file#include/}\"" include/lockstep/engine.h || echo "$file:1: not in lockstep/engine.h"
+    done
+  done
+}
+
 check_lengths() {
   find $folders -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.c' -o -name '*.cc' -o -name '*.py' -o -name '*.sh' \) |
     sort | while read -r file; do
@@ -92,7 +103,7 @@ check_lengths() {
   done
 }
 
-violations=$(check_includes && check_headers && check_lengths)
+violations=$(check_includes && check_umbrella && check_headers && check_lengths)
 [ -n "$violations" ] || exit 0
 echo "$violations"
 exit 1

@@ -11,7 +11,7 @@ fresh_tree() {
   mkdir -p "$root/include/lockstep/base" "$root/include/lockstep/ddp" "$root/src/base" "$root/src/store" \
     "$root/src/transport/shm" "$root/src/collectives" "$root/src/group" "$root/src/ddp"
   printf '#pragma once\n#include <string>\n' >"$root/include/lockstep/base/status.h"
-  printf '#pragma once\n#include "lockstep/base/status.h"\n' >"$root/include/lockstep/engine.h"
+  printf '#pragma once\n#include "lockstep/base/status.h"\n#include "lockstep/base/x.h"\n' >"$root/include/lockstep/engine.h"
   printf '#pragma once\n#include <sys/socket.h>\n#include "lockstep/base/status.h"\n' >"$root/src/base/socket.h"
   printf '#pragma once\n#include "base/socket.h"\n' >"$root/src/transport/shm/area.h"
   printf '#include "collectives/ring.h"\n#include <fmt/format.h>\n#include "transport/shm/area.h"\n' \
@@ -50,6 +50,7 @@ expect_violation "ATen" src/base/x.cpp '#include <ATen/ATen.h>\n' 'outside ddp'
 expect_violation "c10 in a public header" include/lockstep/base/x.h '#pragma once\n#include <c10/util/a.h>\n' 'outside ddp'
 expect_violation "private header in a public one" include/lockstep/base/x.h '#pragma once\n#include "base/y.h"\n' 'private'
 expect_violation "library in a public header" include/lockstep/base/x.h '#pragma once\n#include <fmt/format.h>\n' 'standard library'
+expect_violation "public header that engine.h forgot" include/lockstep/base/y.h '#pragma once\n' 'not in lockstep/engine.h'
 expect_violation "parent folder" src/base/x.cpp '#include "../store/y.h"\n' 'goes through ..'
 expect_violation "hidden layer" src/base/x.cpp '#include "y.h"\n' 'hides its layer'
 expect_violation "no pragma once" src/base/x.h 'int x();\n' 'no #pragma once'

@@ -1,15 +1,19 @@
 // What a user's first program is to Lockstep: it needs the headers, the library, and nothing else.
 #include <lockstep/engine.h>
 
+#include <array>
 #include <cstdio>
-#include <string>
+#include <span>
 
 int main() {
+  auto group = lockstep::ProcessGroup::create_threads(1).front();
+  std::array<float, 4> data = {1, 2, 3, 4};
+  group->all_reduce(std::span(data), {.op = lockstep::ReduceOp::avg});
+  if (data[3] != 4) return 1;
   try {
-    lockstep::throw_if_error(lockstep::Status(lockstep::StatusCode::not_found, "thrown across the library's border"));
+    group->broadcast(std::span(data), /*root=*/7);
   } catch (const lockstep::Error& error) {
-    std::printf("lockstep %s, %s: %s\n", LOCKSTEP_VERSION, std::string(to_string(lockstep::DType::bf16)).c_str(),
-                error.what());
+    std::printf("lockstep %s refused root 7: %s\n", LOCKSTEP_VERSION, error.what());
     return 0;
   }
   return 1;

@@ -103,6 +103,8 @@ constexpr const char* kPath = "PATH=/usr/sbin:/usr/bin:/sbin:/bin\n";
 
 std::string HostSet::address(int host) { return fmt::format("10.77.0.{}", host + 1); }
 
+std::string HostSet::ipv6_address(int host) { return fmt::format("fd77::{}", host + 1); }
+
 Result<HostSet> HostSet::create(int hosts, const HostOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(check_privilege(options));
   HostSet set;
@@ -128,10 +130,12 @@ Result<HostSet> HostSet::create(int hosts, const HostOptions& options) {
         run_inside(set.switch_.get(), fmt::format("{}ip link add {} type veth peer name eth0 netns {}\n"
                                                   "ip link set {} master br0 up\n{}",
                                                   kPath, port, fd_path(fd), port, shape(port, options.rate))));
-    LOCKSTEP_RETURN_IF_ERROR(run_inside(fd, fmt::format("{}ip link set lo up\n"
-                                                        "ip addr add {}/24 dev eth0\n"
-                                                        "ip link set eth0 up\n{}",
-                                                        kPath, address(host), shape("eth0", options.rate))));
+    LOCKSTEP_RETURN_IF_ERROR(
+        run_inside(fd, fmt::format("{}ip link set lo up\n"
+                                   "ip addr add {}/24 dev eth0\n"
+                                   "ip -6 addr add {}/64 dev eth0 nodad\n"
+                                   "ip link set eth0 up\n{}",
+                                   kPath, address(host), ipv6_address(host), shape("eth0", options.rate))));
   }
   return set;
 }

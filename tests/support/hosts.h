@@ -1,8 +1,8 @@
 // Several hosts on one machine: network namespaces, each with one interface on a common bridge.
 //
 // The namespaces have no names: only file descriptors of this process hold them, so the kernel
-// removes them, their interfaces and the bridge however the test ends. Addresses (10.77.0.x) exist
-// inside the namespaces only.
+// removes them, their interfaces and the bridge however the test ends. Addresses (10.77.0.x and
+// fd77::x) exist inside the namespaces only.
 #pragma once
 
 #include <string>
@@ -26,6 +26,7 @@ class HostSet {
   int size() const { return static_cast<int>(hosts_.size()); }
   // The address of a host on the common network.
   static std::string address(int host);
+  static std::string ipv6_address(int host);
   // For setns(2) in a process or thread that is to run on the host; close-on-exec.
   int namespace_fd(int host) const { return hosts_[static_cast<std::size_t>(host)].get(); }
 

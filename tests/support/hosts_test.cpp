@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -20,7 +21,7 @@ constexpr int kUnreachable = 3;
 
 // Connects to the master until the deadline in CONNECT_MS; kUnreachable if no answer comes.
 LOCKSTEP_PROCESS_ROLE(connect_to_first_host) {
-  if (std::getenv("LOCKSTEP_STORE_FD") != nullptr) return 0;
+  while (std::getenv("LOCKSTEP_STORE_FD") != nullptr) ::pause();  // rank 0 owns the socket; it ends with the test
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(std::getenv("MASTER_PORT"))));
@@ -32,22 +33,23 @@ LOCKSTEP_PROCESS_ROLE(connect_to_first_host) {
   int error = 0;
   socklen_t length = sizeof(error);
   ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
-  // Refused is an answer too: rank 0, which owns the socket, may have ended already.
-  return error == 0 || error == ECONNREFUSED ? 0 : 1;
+  return error == 0 ? 0 : 1;
 }
 
 TEST(HostSet, HostsReachEachOther) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
   ProcessSet ranks =
       start_ranks(3, "connect_to_first_host", {.environment = {{"CONNECT_MS", "20000"}}, .hosts = &hosts});
-  ASSERT_TRUE(ranks.wait_all(in_seconds(30))) << ranks.report();
-  EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
+  for (int rank = 1; rank < ranks.size(); ++rank) {
+    const auto status = ranks.wait(rank, in_seconds(60));
+    ASSERT_TRUE(status && status->success()) << ranks.report();
+  }
 }
 
 TEST(HostSet, RunsOtherProgramsInside) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
   ProcessSet ranks = start_program(2, {"ip", "-4", "-brief", "address", "show", "dev", "eth0"}, {.hosts = &hosts});
-  ASSERT_TRUE(ranks.wait_all(in_seconds(30))) << ranks.report();
+  ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
   EXPECT_THAT(ranks.output(0), ::testing::HasSubstr(HostSet::address(0) + "/24"));
   EXPECT_THAT(ranks.output(1), ::testing::HasSubstr(HostSet::address(1) + "/24"));
 }
@@ -56,14 +58,14 @@ TEST(HostSet, ACutLinkSwallowsPacketsUntilItIsRestored) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2, {.rate = "1gbit"});
   ASSERT_TRUE(hosts.cut_link(0).ok());
   ProcessSet cut = start_ranks(2, "connect_to_first_host", {.environment = {{"CONNECT_MS", "300"}}, .hosts = &hosts});
-  const auto status = cut.wait(1, in_seconds(30));
-  ASSERT_TRUE(status);
-  EXPECT_EQ(status->code, kUnreachable) << cut.report();
+  const auto status_cut = cut.wait(1, in_seconds(60));
+  ASSERT_TRUE(status_cut);
+  EXPECT_EQ(status_cut->code, kUnreachable) << cut.report();
   ASSERT_TRUE(hosts.restore_link(0).ok());
   ProcessSet restored =
       start_ranks(2, "connect_to_first_host", {.environment = {{"CONNECT_MS", "20000"}}, .hosts = &hosts});
-  ASSERT_TRUE(restored.wait_all(in_seconds(30)));
-  EXPECT_TRUE(restored.all_succeeded()) << restored.report();
+  const auto status_restored = restored.wait(1, in_seconds(60));
+  ASSERT_TRUE(status_restored && status_restored->success()) << restored.report();
 }
 
 TEST(HostSet, LeavesNoDescriptorBehind) {

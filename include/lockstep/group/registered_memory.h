@@ -13,6 +13,9 @@ class Registration;
 // Made by ProcessGroup::allocate; page-aligned, zero-filled. A collective finds it by address:
 // pass any pointer inside it. Destroying it releases the memory here; peers drop their mapping at
 // their own pace, never while they use it. Outlives its group as plain memory.
+//
+// When an operation has failed here, peers have left it too and touch its buffers no more; except one
+// that was stopped (SIGSTOP) in the middle of it, which may still write when it continues.
 class RegisteredMemory {
  public:
   explicit RegisteredMemory(std::shared_ptr<detail::Registration> registration);

@@ -1,0 +1,56 @@
+#include <gtest/gtest.h>
+#include <lockstep/group/work.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "group/work_state.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Work, WaitEndsAtItsDeadlineWithoutEndingTheOperation) {
+  auto state = std::make_shared<detail::WorkState>();
+  const Work work(state);
+  EXPECT_EQ(work.wait(Deadline::after(5ms)).code(), StatusCode::timed_out);
+  EXPECT_FALSE(work.test());
+  EXPECT_TRUE(work.error().ok()) << "a running operation has no error";
+  state->complete(Status());
+  EXPECT_TRUE(work.wait(Deadline::after(5s)).ok());
+  EXPECT_TRUE(work.test());
+}
+
+TEST(Work, AFailureIsThrownAndKept) {
+  auto state = std::make_shared<detail::WorkState>();
+  state->complete(Status(StatusCode::peer_lost, "rank 1"));
+  const Work work(state);
+  EXPECT_THROW(work.wait(), Error);
+  EXPECT_EQ(work.error().code(), StatusCode::peer_lost);
+}
+
+TEST(Work, ContinuationsRunOnceWhetherTheyComeEarlyOrLate) {
+  for (int round = 0; round < 200; ++round) {
+    auto state = std::make_shared<detail::WorkState>();
+    const Work work(state);
+    std::atomic<int> calls{0};
+    const auto count = [&](const Status& status) { calls += status.ok() ? 1 : 100; };
+    work.then(count);
+    std::thread completer([&] { state->complete(Status()); });
+    work.then(count);
+    work.wait();
+    completer.join();
+    work.then(count);
+    EXPECT_EQ(calls, 3);
+  }
+}
+
+TEST(Work, AnEmptyOneIsComplete) {
+  EXPECT_TRUE(Work().test());
+  Work().wait();
+}
+
+}  // namespace
+}  // namespace lockstep

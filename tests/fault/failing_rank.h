@@ -1,0 +1,57 @@
+// A rank that is to see its group fail, and the test's side of it.
+#pragma once
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/group/process_group.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "multiproc/rank_process.h"
+#include "support/process_set.h"
+
+namespace lockstep::testing {
+
+// How ranks are connected, and how soon they promise to learn of a death.
+enum class Wire { host, tcp };
+inline std::string to_string(Wire wire) { return wire == Wire::host ? "host" : "tcp"; }
+inline double promised_seconds(Wire wire) { return wire == Wire::host ? 1.0 : 2.0; }
+// Variables that make the engine take the wire.
+Environment variables_for(Wire wire, int rank);
+
+// ---- in a rank ----
+
+// What the call threw, or ok.
+Status error_of(const std::function<void()>& call);
+
+// Says on standard output when and how this rank's group failed, for Failures below.
+void report_failure(const Status& failure);
+
+// Joins the world with `options`, says "joined", runs `body`, which must end with the group's error;
+// reports that error; checks that later calls fail at once with the same code, that the group can be
+// destroyed without delay, and that nothing is left behind. For use as a whole role.
+int run_until_failure(const GroupOptions& options, const std::function<void(ProcessGroup&)>& body);
+
+// ---- in the test ----
+
+// The failure that a rank reported.
+struct Failure {
+  Deadline::Clock::time_point when;
+  std::string text;  // Status::to_string
+};
+
+// Waits until the rank reports its failure. A missing report fails the test.
+Failure await_failure(ProcessSet& ranks, int rank, double seconds);
+
+// What a message must contain to name a rank: "rank 2 (host ..., pid 4711)".
+::testing::Matcher<std::string> NamesRank(int rank, pid_t pid);
+
+// Milliseconds from `start` to the latest of the failures; printed, and recorded as a property.
+void report_detection(const std::string& what, Deadline::Clock::time_point start, const std::vector<Failure>& failures,
+                      double limit_seconds);
+
+}  // namespace lockstep::testing
