@@ -65,8 +65,19 @@ class Benchmark {
         remark(reason);
         continue;
       }
+      if (start(name)) add_contestants(*engines_.back());
+    }
+  }
+
+  // A peer that does not start is left out; the others must.
+  bool start(const std::string& name) {
+    try {
       engines_.push_back(std::make_unique<EngineProcesses>(*session_, name));
-      add_contestants(*engines_.back());
+      return true;
+    } catch (const BenchError& error) {
+      if (InterruptGuard::signal() != 0 || name == "lockstep" || name == limit_name()) throw;
+      remark(fmt::format("{} is left out, because it does not start: {}", name, error.what()));
+      return false;
     }
   }
 
