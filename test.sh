@@ -14,7 +14,7 @@ case ${1:-} in
 esac
 . tools/phases.sh
 
-phase "packages" tools/setup --test || exit 1
+phase "packages" tools/setup --test || finish
 if [ -z "$mode" ]; then
   tools/setup --bench || echo "some peers of lockstep bench will be missing"
 fi

@@ -40,19 +40,17 @@ UniqueFd make_shared_memory(std::size_t bytes) {
   return fd;
 }
 
-// What comes before the worker program: mpirun, told to let ranks yield when they share cores.
+// What comes before the worker program. Open MPI is told here to yield when ranks share cores; MPICH
+// cannot be, and its worker does it instead.
 std::vector<std::string> mpirun(const Session& session, const std::string& engine) {
-  const bool share_cores = session.cores.empty();
   const std::string count = std::to_string(session.ranks);
   if (engine == "openmpi") {
     std::vector<std::string> command = {"mpirun.openmpi", "-np", count, "--bind-to", "none"};
     if (::geteuid() == 0) command.push_back("--allow-run-as-root");
-    if (share_cores) command.insert(command.end(), {"--oversubscribe", "--mca", "mpi_yield_when_idle", "1"});
+    if (session.cores.empty()) command.insert(command.end(), {"--oversubscribe", "--mca", "mpi_yield_when_idle", "1"});
     return command;
   }
-  std::vector<std::string> command = {"mpirun.mpich", "-launcher", "fork", "-bind-to", "none", "-np", count};
-  if (share_cores) command.insert(command.end(), {"-genv", "MPIR_CVAR_POLLS_BEFORE_YIELD", "1"});
-  return command;
+  return {"mpirun.mpich", "-launcher", "fork", "-bind-to", "none", "-np", count};
 }
 
 std::vector<std::string> arguments_of(const Session& session, const std::string& engine, const std::string& socket,

@@ -65,8 +65,19 @@ class Benchmark {
         remark(reason);
         continue;
       }
+      if (start(name)) add_contestants(*engines_.back());
+    }
+  }
+
+  // A peer that does not start is left out; the others must.
+  bool start(const std::string& name) {
+    try {
       engines_.push_back(std::make_unique<EngineProcesses>(*session_, name));
-      add_contestants(*engines_.back());
+      return true;
+    } catch (const BenchError& error) {
+      if (InterruptGuard::signal() != 0 || name == "lockstep" || name == limit_name()) throw;
+      remark(fmt::format("{} is left out, because it does not start: {}", name, error.what()));
+      return false;
     }
   }
 
@@ -76,6 +87,8 @@ class Benchmark {
     const std::string& name = engine.name();
     if (name == limit_name()) {
       contestants_.push_back({&engine, "limit", network_ ? "link" : "shared", Memory::private_memory});
+    } else if (name == "lockstep" && options_.collective == Collective::barrier) {
+      contestants_.push_back({&engine, name, "none", Memory::private_memory});
     } else if (name == "lockstep") {
       for (const Memory memory : options_.memories)
         contestants_.push_back({&engine, name, std::string(to_string(memory)), memory});

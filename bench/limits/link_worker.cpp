@@ -55,9 +55,12 @@ void send_bytes(int fd, const std::vector<char>& block, std::uint64_t bytes) {
   }
 }
 
-void receive_bytes(int fd, std::vector<char>& block, std::uint64_t bytes) {
+// `spin`: do not sleep until bytes come; the time to wake up is no part of the link's.
+void receive_bytes(int fd, std::vector<char>& block, std::uint64_t bytes, bool spin) {
   while (bytes > 0) {
-    const ssize_t n = ::recv(fd, block.data(), std::min<std::uint64_t>(bytes, block.size()), 0);
+    const auto room = std::min<std::uint64_t>(bytes, block.size());
+    const ssize_t n = ::recv(fd, block.data(), room, spin ? MSG_DONTWAIT : 0);
+    if (n < 0 && spin && errno == EAGAIN) continue;
     if (n <= 0) fail("cannot receive on the link");
     bytes -= static_cast<std::uint64_t>(n);
   }
@@ -67,8 +70,9 @@ class Link {
  public:
   explicit Link(const WorkerConfig& config)
       : host_(config.rank),
+        own_core_(!config.cores.empty()),
         shared_(config.shared, kSharedPageBytes),
-        line_(shared_.page(), config.size, !config.cores.empty()) {
+        line_(shared_.page(), config.size, own_core_) {
     UniqueFd listener = tcp_socket();
     const sockaddr_in mine = address_of(config.hosts.at(static_cast<std::size_t>(host_)));
     if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&mine), sizeof mine) != 0 ||
@@ -102,9 +106,9 @@ class Link {
       const std::int64_t start = now_ns();
       if (host_ == 0) {
         send_bytes(to_next_.get(), message, message.size());
-        receive_bytes(to_next_.get(), message, message.size());
+        receive_bytes(to_next_.get(), message, message.size(), own_core_);
       } else {
-        receive_bytes(from_previous_.get(), message, message.size());
+        receive_bytes(from_previous_.get(), message, message.size(), own_core_);
         send_bytes(from_previous_.get(), message, message.size());
       }
       time = static_cast<double>(now_ns() - start) * 1e-9;
@@ -124,7 +128,7 @@ class Link {
       }
     });
     try {
-      receive_bytes(from_previous_.get(), in_, bytes);
+      receive_bytes(from_previous_.get(), in_, bytes, false);
     } catch (...) {
       sender.join();
       throw;
@@ -136,6 +140,7 @@ class Link {
   }
 
   int host_;
+  bool own_core_;
   SharedMapping shared_;
   StartLine line_;
   UniqueFd to_next_;

@@ -165,7 +165,8 @@ Status send_all(int fd, std::span<const std::byte> bytes, Deadline deadline) {
     if (sent >= 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(sent));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      LOCKSTEP_RETURN_IF_ERROR(wait_ready(fd, POLLOUT, deadline).with_context("sending to " + peer_text(fd)));
+      const Status ready = wait_ready(fd, POLLOUT, deadline);
+      if (!ready.ok()) return ready.with_context("sending to " + peer_text(fd));
     } else if (errno != EINTR) {
       return lost(fd, errno);
     }
@@ -181,7 +182,8 @@ Status receive_all(int fd, std::span<std::byte> bytes, Deadline deadline) {
     } else if (got == 0) {
       return Status(StatusCode::peer_lost, fmt::format("{} closed the connection", peer_text(fd)));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      LOCKSTEP_RETURN_IF_ERROR(wait_ready(fd, POLLIN, deadline).with_context("waiting for " + peer_text(fd)));
+      const Status ready = wait_ready(fd, POLLIN, deadline);
+      if (!ready.ok()) return ready.with_context("waiting for " + peer_text(fd));
     } else if (errno != EINTR) {
       return lost(fd, errno);
     }

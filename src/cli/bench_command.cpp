@@ -77,7 +77,6 @@ void add_threads(CLI::App& command, Action& chosen) {
 void add_bench_command(CLI::App& app, Action& chosen) {
   CLI::App* const command =
       app.add_subcommand("bench", "Measure collectives against Gloo, Open MPI, MPICH and the limits of the machine");
-  command->require_subcommand(1);
   for (const bench::Collective collective : bench::kCollectives) {
     const auto options = std::make_shared<BenchOptions>();
     options->collective = collective;

@@ -12,7 +12,6 @@ const std::vector<AddCommand>& commands() {
 int run(int argc, const char* const* argv) {
   CLI::App app("Distributed data-parallel training for C++ and LibTorch", "lockstep");
   app.set_version_flag("--version", "lockstep " LOCKSTEP_VERSION);
-  app.require_subcommand(1);
   Action chosen;
   for (const AddCommand add : commands()) add(app, chosen);
   try {
@@ -21,6 +20,11 @@ int run(int argc, const char* const* argv) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
     fmt::print(stderr, "lockstep: {}\nSee lockstep --help.\n", error.what());
+    return 2;
+  }
+  // Not CLI11's require_subcommand: it would say so of a misspelt one too, without naming it.
+  if (!chosen) {
+    fmt::print(stderr, "lockstep: a subcommand is missing\nSee lockstep --help.\n");
     return 2;
   }
   return chosen();

@@ -49,6 +49,7 @@ TEST(Command, NonsenseIsASentenceAndExitCodeTwo) {
   const std::vector<std::pair<std::vector<const char*>, const char*>> cases = {
       {{}, "subcommand"},
       {{"dance"}, "dance"},
+      {{"bench", "dance"}, "dance"},
       {{"bench"}, "subcommand"},
       {{"bench", "all_reduce", "--bytes", "lots"}, "'lots' is not a size"},
       {{"bench", "all_reduce", "--nproc", "many"}, "--nproc"},

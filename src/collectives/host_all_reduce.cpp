@@ -52,6 +52,8 @@ Status reduce_slices(const CollectiveCall& call, CollectiveContext& context) {
   return host_synchronise(context);
 }
 
+constexpr std::size_t kReduceBlock = std::size_t{16} << 10;
+
 // The staged path: see the header. `Staged` holds what its three parts share.
 class Staged {
  public:
@@ -94,7 +96,7 @@ class Staged {
       if (owner == me_) continue;
       const Slice part = piece(owner, index);
       if (part.count == 0) continue;
-      std::memcpy(layout_.block(area(me_), index, owner), call_.input + part.begin * element_, part.count * element_);
+      copy_bytes(layout_.block(area(me_), index, owner), call_.input + part.begin * element_, part.count * element_);
     }
   }
 
@@ -106,12 +108,21 @@ class Staged {
       sources[static_cast<int>(rank)] =
           rank == me_ ? call_.input + part.begin * element_ : layout_.block(area(rank), index, me_);
     }
-    std::byte* targets[2];
-    std::size_t target_count = 0;
-    if (receives_result(call_, static_cast<int>(me_))) targets[target_count++] = call_.output + part.begin * element_;
-    targets[target_count++] = layout_.block(area(me_), index, me_);
-    reduce(call_.descriptor.dtype, call_.descriptor.op, sources.span(), std::span(targets, target_count), part.count,
-           divisor_of(call_, context_));
+    std::byte* result = layout_.block(area(me_), index, me_);
+    // Block by block, so that what was just reduced is still in the first-level cache when it is
+    // copied around the caches into the staging room.
+    const bool keep = receives_result(call_, static_cast<int>(me_));
+    std::byte* target = keep ? call_.output + part.begin * element_ : result;
+    const std::size_t block = kReduceBlock / element_;
+    for (std::size_t begin = 0; begin < part.count; begin += block) {
+      const std::size_t count = std::min(block, part.count - begin);
+      reduce(call_.descriptor.dtype, call_.descriptor.op, sources.span(), std::span(&target, 1), count,
+             divisor_of(call_, context_));
+      if (keep) copy_bytes(result, target, count * element_);
+      for (auto& source : sources.span()) source += count * element_;
+      target += count * element_;
+      result += count * element_;
+    }
   }
 
   void copy_out(std::size_t index) {

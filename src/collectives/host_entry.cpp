@@ -48,6 +48,7 @@ Status publish_and_compare(const CollectiveCall& call, CollectiveContext& contex
 Status host_announce_payload(const CollectiveCall& call, CollectiveContext& context, std::span<const std::byte> payload,
                              std::size_t largest) {
   auto& slot = context.host.next_announcement();
+  context.host.prepare_payload(largest > kSameLinePayload ? payload.size() : 0);
   fill(slot, call.descriptor);
   if (!payload.empty()) {
     std::memcpy(largest <= kSameLinePayload ? slot.small_payload : slot.payload, payload.data(), payload.size());

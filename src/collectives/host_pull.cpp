@@ -125,8 +125,8 @@ class Pull {
     const std::size_t size = block_bytes(me_);
     if (begin >= size) return;
     for (std::size_t block = 0; block < static_cast<std::size_t>(blocks()); ++block) {
-      std::memcpy(layout.block(context_.host.area(me_), step, block), call_.input + block * size + begin,
-                  std::min(layout.piece_bytes(), size - begin));
+      copy_bytes(layout.block(context_.host.area(me_), step, block), call_.input + block * size + begin,
+                 std::min(layout.piece_bytes(), size - begin));
     }
   }
 

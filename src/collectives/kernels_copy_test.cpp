@@ -29,7 +29,7 @@ TEST(CopyBytes, CopiesEverythingAndNothingElseAtAnyAlignment) {
 // Non-temporal stores are not ordered by a release store alone: copy_bytes must have waited for them.
 TEST(CopyBytes, AReleaseStorePublishesTheBytes) {
   constexpr std::size_t kWords = 4096;
-  constexpr std::uint64_t kRounds = 2000;
+  constexpr std::uint64_t kRounds = 200;
   alignas(64) static std::uint64_t staging[kWords];
   std::atomic<std::uint64_t> written{0}, read{0};
   std::uint64_t wrong = 0;

@@ -55,87 +55,109 @@ Bytes expected_all_reduce(const Algorithm& algorithm, DType dtype, ReduceOp op, 
   return result;
 }
 
+// Plans operations, then runs them one after the other, without a barrier between them, and compares.
 class Operations {
  public:
   explicit Operations(const GroupSetup& setup) : group_(setup) {}
 
   std::size_t size() const { return group_.size(); }
-  StreamTestGroup& group() { return group_; }
 
   void all_reduce(const Algorithm& algorithm, DType dtype, ReduceOp op, std::size_t count, bool in_place) {
-    SCOPED_TRACE(fmt::format("{} {} {} n={} count={} {}", algorithm.name, to_string(dtype), to_string(op), size(),
-                             count, in_place ? "in place" : "out of place"));
-    const auto inputs = make_inputs(dtype, count);
-    const Bytes wanted = expected_all_reduce(algorithm, dtype, op, inputs, count);
-    auto outputs = in_place ? inputs : std::vector<Bytes>(size(), Bytes(wanted.size()));
-    run({.kind = CollectiveKind::all_reduce, .dtype = dtype, .op = op, .count = count}, algorithm.function,
-        [&](std::size_t rank, CollectiveCall& call) {
-          call.output = outputs[rank].data();
-          call.input = in_place ? outputs[rank].data() : inputs[rank].data();
-        });
-    for (std::size_t r = 0; r < size(); ++r) ASSERT_TRUE(outputs[r] == wanted) << "rank " << r;
-  }
-
-  void reduce(StreamFunction function, DType dtype, ReduceOp op, std::size_t count, std::size_t root, bool in_place) {
-    SCOPED_TRACE(fmt::format("reduce {} {} n={} count={} root={} {}", to_string(dtype), to_string(op), size(), count,
-                             root, in_place));
-    auto inputs = make_inputs(dtype, count);
-    const auto before = inputs;
-    const Bytes wanted = expected_all_reduce(kDirect, dtype, op, inputs, count);
-    Bytes output(wanted.size());
-    run({.kind = CollectiveKind::reduce,
-         .dtype = dtype,
-         .op = op,
-         .root = static_cast<std::int32_t>(root),
-         .count = count},
-        function, [&](std::size_t rank, CollectiveCall& call) {
-          call.input = inputs[rank].data();
-          if (rank == root) call.output = in_place ? inputs[rank].data() : output.data();
-        });
-    ASSERT_TRUE((in_place ? inputs[root] : output) == wanted);
-    for (std::size_t r = 0; r < size(); ++r) ASSERT_TRUE(r == root || inputs[r] == before[r]) << "rank " << r;
-  }
-
-  void reduce_scatter(DType dtype, ReduceOp op, std::size_t count, bool in_place) {
-    SCOPED_TRACE(
-        fmt::format("reduce_scatter {} {} n={} count={} {}", to_string(dtype), to_string(op), size(), count, in_place));
-    auto inputs = make_inputs(dtype, count * size());
-    const Bytes wanted = expected_all_reduce(kDirect, dtype, op, inputs, count * size());
-    const std::size_t bytes = count * element_size(dtype);
-    std::vector<Bytes> outputs(size(), Bytes(bytes));
-    run({.kind = CollectiveKind::reduce_scatter, .dtype = dtype, .op = op, .count = count}, stream_direct,
-        [&](std::size_t rank, CollectiveCall& call) {
-          call.input = inputs[rank].data();
-          call.output = in_place ? inputs[rank].data() + rank * bytes : outputs[rank].data();
-        });
+    Planned& plan = add({.kind = CollectiveKind::all_reduce, .dtype = dtype, .op = op, .count = count},
+                        algorithm.function, count, in_place);
+    plan.name += fmt::format(" by {}", algorithm.name);
+    const Bytes wanted = expected_all_reduce(algorithm, dtype, op, plan.inputs, count);
     for (std::size_t r = 0; r < size(); ++r) {
-      const std::byte* result = in_place ? inputs[r].data() + r * bytes : outputs[r].data();
-      ASSERT_TRUE(std::equal(result, result + bytes, wanted.begin() + static_cast<std::ptrdiff_t>(r * bytes)))
-          << "rank " << r;
+      plan.outputs.emplace_back(wanted.size());
+      plan.wanted.push_back(wanted);
     }
   }
 
- private:
-  std::vector<Bytes> make_inputs(DType dtype, std::size_t count) {
-    std::vector<Bytes> inputs;
-    for (std::size_t r = 0; r < size(); ++r) inputs.push_back(hard_inputs(dtype, count, 1000 * sequence_ + r));
-    return inputs;
+  void reduce(StreamFunction function, DType dtype, ReduceOp op, std::size_t count, std::size_t root, bool in_place) {
+    Planned& plan = add({.kind = CollectiveKind::reduce,
+                         .dtype = dtype,
+                         .op = op,
+                         .root = static_cast<std::int32_t>(root),
+                         .count = count},
+                        function, count, in_place);
+    const Bytes wanted = expected_all_reduce(kDirect, dtype, op, plan.inputs, count);
+    for (std::size_t r = 0; r < size(); ++r) {
+      plan.outputs.emplace_back(r == root ? wanted.size() : 0);
+      plan.wanted.push_back(r == root ? wanted : in_place ? plan.inputs[r] : Bytes());
+    }
   }
 
-  void run(OpDescriptor descriptor, StreamFunction function,
-           const std::function<void(std::size_t, CollectiveCall&)>& set_buffers) {
-    descriptor.sequence = ++sequence_;
+  void reduce_scatter(DType dtype, ReduceOp op, std::size_t count, bool in_place) {
+    Planned& plan = add({.kind = CollectiveKind::reduce_scatter, .dtype = dtype, .op = op, .count = count},
+                        stream_direct, count * size(), in_place);
+    const Bytes all = expected_all_reduce(kDirect, dtype, op, plan.inputs, count * size());
+    const auto part = static_cast<std::ptrdiff_t>(count * element_size(dtype));
+    for (std::size_t r = 0; r < size(); ++r) {
+      const auto first = all.begin() + static_cast<std::ptrdiff_t>(r) * part;
+      plan.outputs.emplace_back(count * element_size(dtype));
+      plan.wanted.emplace_back(first, first + part);
+    }
+  }
+
+  void run() {
     const auto results = group_.run([&](std::size_t rank, StreamTransport& streams, WaitScope& scope) {
-      CollectiveCall call;
-      call.descriptor = descriptor;
-      set_buffers(rank, call);
-      return function(whole_group(call, static_cast<int>(rank), streams.all_ranks()), streams, scope);
+      for (Planned& plan : planned_) {
+        const CollectiveCall call = call_of(plan, rank);
+        const StreamPart part = whole_group(call, static_cast<int>(rank), streams.all_ranks());
+        LOCKSTEP_RETURN_IF_ERROR(plan.function(part, streams, scope).with_context(plan.name));
+      }
+      return Status();
     });
     for (const Status& status : results) ASSERT_TRUE(status.ok()) << status.to_string();
+    for (Planned& plan : planned_) {
+      for (std::size_t r = 0; r < size(); ++r) {
+        // In place the result is a part of the input, or all of it.
+        const std::byte* result = plan.in_place && plan.descriptor.kind == CollectiveKind::reduce
+                                      ? plan.inputs[r].data()
+                                      : call_of(plan, r).output;
+        ASSERT_TRUE(std::equal(plan.wanted[r].begin(), plan.wanted[r].end(), result))
+            << plan.name << ", rank " << r << " of " << size();
+      }
+    }
+    planned_.clear();
+  }
+
+ private:
+  struct Planned {
+    OpDescriptor descriptor;
+    StreamFunction function;
+    bool in_place;
+    std::string name;
+    std::vector<Bytes> inputs;   // by rank
+    std::vector<Bytes> outputs;  // by rank; unused in place
+    std::vector<Bytes> wanted;   // by rank
+  };
+
+  Planned& add(OpDescriptor descriptor, StreamFunction function, std::size_t input_count, bool in_place) {
+    descriptor.sequence = ++sequence_;
+    Planned plan{descriptor, function, in_place, {}, {}, {}, {}};
+    plan.name = fmt::format("{} {}", describe(descriptor), in_place ? "in place" : "out of place");
+    for (std::size_t r = 0; r < size(); ++r) {
+      plan.inputs.push_back(hard_inputs(descriptor.dtype, input_count, 1000 * sequence_ + r));
+    }
+    return planned_.emplace_back(std::move(plan));
+  }
+
+  static CollectiveCall call_of(Planned& plan, std::size_t rank) {
+    CollectiveCall call;
+    call.descriptor = plan.descriptor;
+    call.input = plan.inputs[rank].data();
+    const bool is_root = plan.descriptor.root < 0 || static_cast<std::size_t>(plan.descriptor.root) == rank;
+    if (!is_root) return call;
+    const std::size_t own =
+        plan.descriptor.kind == CollectiveKind::reduce_scatter ? rank * plan.outputs[rank].size() : 0;
+    call.output = plan.in_place ? plan.inputs[rank].data() + own : plan.outputs[rank].data();
+    return call;
   }
 
   StreamTestGroup group_;
   std::uint64_t sequence_ = 0;
+  std::vector<Planned> planned_;
 };
 
 std::vector<std::size_t> counts_around(std::size_t n) { return {0, 1, n - 1, n, n + 1, 1000, 100003}; }
@@ -164,10 +186,11 @@ TEST_P(StreamReduction, AllReduceGivesThePromisedBitsForEveryDtypeAndOp) {
       for (const Algorithm& algorithm : algorithms()) {
         if (algorithm.in_ring_order && !ring_takes(dtype)) continue;
         in_place = !in_place;
-        ASSERT_NO_FATAL_FAILURE(operations.all_reduce(algorithm, dtype, op, 2003, in_place));
+        operations.all_reduce(algorithm, dtype, op, 2003, in_place);
       }
     }
   }
+  operations.run();
 }
 
 TEST_P(StreamReduction, AllReduceTakesEveryCountInPlaceAndOutOfPlace) {
@@ -175,11 +198,12 @@ TEST_P(StreamReduction, AllReduceTakesEveryCountInPlaceAndOutOfPlace) {
   for (const Algorithm& algorithm : algorithms()) {
     for (const std::size_t count : counts_around(operations.size())) {
       for (const bool in_place : {false, true}) {
-        ASSERT_NO_FATAL_FAILURE(operations.all_reduce(algorithm, DType::f32, ReduceOp::avg, count, in_place));
-        ASSERT_NO_FATAL_FAILURE(operations.all_reduce(algorithm, DType::i64, ReduceOp::sum, count, in_place));
+        operations.all_reduce(algorithm, DType::f32, ReduceOp::avg, count, in_place);
+        operations.all_reduce(algorithm, DType::i64, ReduceOp::sum, count, in_place);
       }
     }
   }
+  operations.run();
 }
 
 TEST_P(StreamReduction, StripesOverSeveralConnections) {
@@ -187,9 +211,10 @@ TEST_P(StreamReduction, StripesOverSeveralConnections) {
     Operations operations(setup(3, kind));
     for (const Algorithm& algorithm : algorithms()) {
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{251}, std::size_t{100003}}) {
-        ASSERT_NO_FATAL_FAILURE(operations.all_reduce(algorithm, DType::f32, ReduceOp::sum, count, true));
+        operations.all_reduce(algorithm, DType::f32, ReduceOp::sum, count, true);
       }
     }
+    ASSERT_NO_FATAL_FAILURE(operations.run());
   }
 }
 
@@ -197,9 +222,10 @@ TEST_P(StreamReduction, LargeBuffersWithDefaultOptions) {
   Operations operations({.size = GetParam()});
   for (const Algorithm& algorithm : algorithms()) {
     for (const bool in_place : {false, true}) {
-      ASSERT_NO_FATAL_FAILURE(operations.all_reduce(algorithm, DType::f32, ReduceOp::avg, 700001, in_place));
+      operations.all_reduce(algorithm, DType::f32, ReduceOp::avg, 300001, in_place);
     }
   }
+  operations.run();
 }
 
 TEST_P(StreamReduction, ReduceGivesTheRootTheResultAndLeavesTheOthers) {
@@ -207,32 +233,36 @@ TEST_P(StreamReduction, ReduceGivesTheRootTheResultAndLeavesTheOthers) {
   for (const StreamFunction function : {stream_direct, stream_reduce_small}) {
     for (const std::size_t root : {std::size_t{0}, operations.size() - 1}) {
       for (const std::size_t count : counts_around(operations.size())) {
-        ASSERT_NO_FATAL_FAILURE(operations.reduce(function, DType::f32, ReduceOp::avg, count, root, false));
-        ASSERT_NO_FATAL_FAILURE(operations.reduce(function, DType::bf16, ReduceOp::sum, count, root, true));
+        operations.reduce(function, DType::f32, ReduceOp::avg, count, root, false);
+        operations.reduce(function, DType::bf16, ReduceOp::sum, count, root, true);
       }
     }
   }
+  operations.run();
 }
 
 TEST_P(StreamReduction, ReduceScatterGivesEveryRankItsPart) {
   Operations operations(setup(1));
   for (const std::size_t count : {0, 1, 7, 1000, 30011}) {
     for (const bool in_place : {false, true}) {
-      ASSERT_NO_FATAL_FAILURE(operations.reduce_scatter(DType::f32, ReduceOp::sum, count, in_place));
-      ASSERT_NO_FATAL_FAILURE(operations.reduce_scatter(DType::f16, ReduceOp::avg, count, in_place));
+      operations.reduce_scatter(DType::f32, ReduceOp::sum, count, in_place);
+      operations.reduce_scatter(DType::f16, ReduceOp::avg, count, in_place);
     }
   }
+  operations.run();
 }
 
-TEST_P(StreamReduction, SpinningGivesTheSame) {
+TEST_P(StreamReduction, SleepingAtOnceGivesTheSame) {
   StreamOptions options = small_pieces();
-  options.spin = std::chrono::microseconds(20);
+  options.spin = std::chrono::microseconds(0);
+  options.send_buffer_bytes = 0;
   Operations operations({.size = GetParam(), .options = options});
   for (const Algorithm& algorithm : algorithms()) {
     for (const std::size_t count : counts_around(operations.size())) {
-      ASSERT_NO_FATAL_FAILURE(operations.all_reduce(algorithm, DType::f64, ReduceOp::sum, count, true));
+      operations.all_reduce(algorithm, DType::f64, ReduceOp::sum, count, true);
     }
   }
+  operations.run();
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, StreamReduction, ::testing::Values(1, 2, 3, 4, 5, 8, 11),

@@ -44,8 +44,9 @@ inline std::pair<UniqueFd, UniqueFd> connected_pair(LinkKind kind) {
 class TestScope : public WaitScope {
  public:
   TestScope(const std::atomic<bool>& stop, int stop_fd, Deadline deadline, std::atomic<int>* checks = nullptr)
-      : WaitScope(stop, stop_fd, deadline), checks_(checks) {}
+      : WaitScope(stop, stop_fd), deadline_(deadline), checks_(checks) {}
 
+  Deadline deadline() override { return deadline_; }
   Status check(std::span<const int> waiting_for) override {
     if (checks_ != nullptr) ++*checks_;
     if (stopped()) return Status(StatusCode::aborted, "stopped by the test");
@@ -56,6 +57,7 @@ class TestScope : public WaitScope {
   }
 
  private:
+  Deadline deadline_;
   std::atomic<int>* checks_;
 };
 

@@ -7,70 +7,81 @@ namespace {
 
 Status closed_error() { return Status(StatusCode::closed, "this group has been destroyed"); }
 
-Status run_on(GroupCore& core, IssuedCollective& issued, Deadline deadline) {
+Status run_on(GroupCore& core, IssuedCollective& issued, OperationTimer timer) {
   issued.call.counts = issued.counts;
-  return core.run_collective(issued.call, deadline);
+  return core.run_collective(issued.call, timer);
 }
 
 }  // namespace
 
 Status CollectiveLane::run(IssuedCollective&& issued) {
-  const Deadline deadline = Deadline::after(issued.timeout);
-  {
-    std::unique_lock lock(mutex_);
-    if (closed_) return closed_error();
-    issued.call.descriptor.sequence = ++sequence_;
-    if (busy_ || !queue_.empty()) {
-      auto work = enqueue(std::move(issued), deadline);
-      lock.unlock();
-      return work->wait(Deadline::at(Deadline::Clock::time_point::max()));
+  std::uint64_t state = state_.load(std::memory_order_relaxed);  // the exchange below checks it
+  // Acquire: pairs with the release of the turn, by whichever thread ran before.
+  if ((state & (kBusy | kAttention)) == 0 &&
+      state_.compare_exchange_strong(state, (state + kOne) | kBusy, std::memory_order_acquire)) {
+    issued.call.descriptor.sequence = state / kOne + 1;
+    Status status = run_on(*core_, issued, OperationTimer(issued.timeout));
+    if ((state_.fetch_and(~kBusy, std::memory_order_release) & kAttention) != 0) {
+      const std::lock_guard lock(mutex_);
+      changed_.notify_all();
     }
-    busy_ = true;
+    return status;
   }
-  Status status = run_on(*core_, issued, deadline);
-  bool somebody_waits = false;
+  std::shared_ptr<detail::WorkState> work;
   {
     const std::lock_guard lock(mutex_);
-    busy_ = false;
-    somebody_waits = !queue_.empty() || closed_;
+    if (closed_) return closed_error();
+    work = enqueue(std::move(issued));
   }
-  if (somebody_waits) changed_.notify_all();
-  return status;
+  return work->wait(Deadline::at(Deadline::Clock::time_point::max()));
 }
 
 Work CollectiveLane::submit(IssuedCollective&& issued) {
-  const Deadline deadline = Deadline::after(issued.timeout);
   const std::lock_guard lock(mutex_);
   if (closed_) {
     auto work = std::make_shared<detail::WorkState>();
     work->complete(closed_error());
     return Work(work);
   }
-  issued.call.descriptor.sequence = ++sequence_;
-  return Work(enqueue(std::move(issued), deadline));
+  return Work(enqueue(std::move(issued)));
 }
 
-// With mutex_ held.
-std::shared_ptr<detail::WorkState> CollectiveLane::enqueue(IssuedCollective&& issued, Deadline deadline) {
+std::shared_ptr<detail::WorkState> CollectiveLane::enqueue(IssuedCollective&& issued) {
+  std::uint64_t state = state_.load();
+  while (!state_.compare_exchange_weak(state, (state + kOne) | kAttention)) {
+  }
+  issued.call.descriptor.sequence = state / kOne + 1;
   auto work = std::make_shared<detail::WorkState>();
-  queue_.push_back({std::move(issued), deadline, work});
+  OperationTimer timer(issued.timeout);
+  timer.start();
+  queue_.push_back({std::move(issued), timer, work});
   if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   changed_.notify_all();
   return work;
 }
 
+bool CollectiveLane::take_turn() {
+  std::uint64_t state = state_.load();
+  while ((state & kBusy) == 0) {
+    if (state_.compare_exchange_weak(state, state | kBusy)) return true;
+  }
+  return false;
+}
+
+bool CollectiveLane::idle() const { return (state_.load() & kBusy) == 0 && queue_.empty(); }
+
 void CollectiveLane::serve() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return !busy_ && (!queue_.empty() || closed_); });
+    changed_.wait(lock, [this] { return queue_.empty() ? closed_ : take_turn(); });
     if (queue_.empty()) return;
     Queued next = std::move(queue_.front());
     queue_.pop_front();
-    busy_ = true;
     lock.unlock();
-    next.work->complete(run_on(*core_, next.issued, next.deadline));
+    next.work->complete(run_on(*core_, next.issued, next.timer));
     lock.lock();
-    busy_ = false;
+    const bool more = closed_ || !queue_.empty();
+    state_.fetch_and(more ? ~kBusy : ~(kBusy | kAttention));
     if (closed_) changed_.notify_all();
   }
 }
@@ -80,8 +91,9 @@ void CollectiveLane::close() {
   {
     std::unique_lock lock(mutex_);
     closed_ = true;
+    state_.fetch_or(kAttention);
     changed_.notify_all();
-    changed_.wait(lock, [this] { return !busy_ && queue_.empty(); });
+    changed_.wait(lock, [this] { return idle(); });
     thread = std::move(thread_);
   }
   if (thread.joinable()) thread.join();

@@ -4,8 +4,10 @@
 // Everything else queues for the lane's own thread, which starts with the first such call.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -40,20 +42,30 @@ class CollectiveLane {
  private:
   struct Queued {
     IssuedCollective issued;
-    Deadline deadline;
+    OperationTimer timer;
     std::shared_ptr<detail::WorkState> work;
   };
 
-  std::shared_ptr<detail::WorkState> enqueue(IssuedCollective&& issued, Deadline deadline);
+  // Takes the next sequence number and queues; with mutex_ held.
+  std::shared_ptr<detail::WorkState> enqueue(IssuedCollective&& issued);
   void serve();
+  bool take_turn();
+  bool idle() const;
 
   const std::shared_ptr<GroupCore> core_;
 
+  // The sequence number of the last collective issued, times four, and two flags: kBusy, a thread has
+  // the turn; kAttention, somebody is queued or the lane is closed, so that the short way is shut.
+  // One word, so that a blocking call takes number and turn in one step.
+  static constexpr std::uint64_t kBusy = 1;
+  static constexpr std::uint64_t kAttention = 2;
+  static constexpr std::uint64_t kOne = 4;
+  std::atomic<std::uint64_t> state_{0};
+
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::uint64_t sequence_ = 0;
-  bool busy_ = false;  // a thread runs a collective
+  // Guarded by mutex_; kAttention is set exactly while closed_ or queue_ is not empty or its last
+  // entry runs.
   bool closed_ = false;
   std::deque<Queued> queue_;
   std::thread thread_;

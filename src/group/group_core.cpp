@@ -80,11 +80,10 @@ void GroupCore::set_failure_listener(std::function<void()> listener) {
   on_failure_ = std::move(listener);
 }
 
-Status GroupCore::run_collective(const CollectiveCall& call, Deadline deadline) {
-  const auto started = Deadline::Clock::now();
+Status GroupCore::run_collective(const CollectiveCall& call, OperationTimer timer) {
   Status status = failure_.failed() ? failure_.reason() : Status();
   if (status.ok()) {
-    OpScope scope(*this, call.descriptor, deadline);
+    OpScope scope(*this, call.descriptor, timer);
     CollectiveContext context{topology_, *host_, streams_.get(), scope};
     host_->enter();
     status = run_algorithm(selector_, call, context);
@@ -98,7 +97,7 @@ Status GroupCore::run_collective(const CollectiveCall& call, Deadline deadline) 
   }
   fail(with_history(status));
   withdraw_from_host();
-  return failure_of(describe(call.descriptor), Deadline::Clock::now() - started);
+  return failure_of(describe(call.descriptor), timer.elapsed());
 }
 
 // A rank that only sends, as the root of a broadcast, goes on before the others see what it sent: then

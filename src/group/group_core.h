@@ -21,6 +21,7 @@
 #include "collectives/selector.h"
 #include "group/control_plane.h"
 #include "group/failure_state.h"
+#include "group/operation_timer.h"
 #include "lockstep/rendezvous/options.h"
 #include "transport/mesh.h"
 
@@ -46,7 +47,7 @@ class GroupCore final : public ControlEvents {
   void set_failure_listener(std::function<void()> listener);
 
   // Runs the collective on this thread. The error names the operation; the group is dead then.
-  Status run_collective(const CollectiveCall& call, Deadline deadline);
+  Status run_collective(const CollectiveCall& call, OperationTimer timer);
 
   // Kills the group with this reason, here and on all peers. Only the first reason counts.
   void fail(const Status& reason);

@@ -22,7 +22,7 @@ double seconds(Deadline::Duration duration) { return std::chrono::duration<doubl
 
 Status OpScope::check(std::span<const int> waiting_for) {
   if (stopped()) return core_.failure().reason();
-  const auto waited = Deadline::Clock::now() - started_;
+  const auto waited = timer_.elapsed();
   if (waited >= kLongWait) {
     LOCKSTEP_RETURN_IF_ERROR(core_.exchange_progress(op_, !told_peers_));
     if (!told_peers_) told_peers_ = Deadline::Clock::now();
@@ -45,21 +45,19 @@ std::string OpScope::name_missing(std::span<const int> waiting_for) const {
                      not_come ? "did not come to this operation" : "came, but did not finish its part");
 }
 
-Status OpScope::timeout_error(std::span<const int> waiting_for) const {
+Status OpScope::timeout_error(std::span<const int> waiting_for) {
   return Status(
       StatusCode::timed_out,
       fmt::format("{} on rank {} reached its deadline after {:.1f} s: {}; is it stuck, slower than the timeout, "
                   "or did it take another path through the program?",
-                  describe(op_), core_.topology().rank, seconds(Deadline::Clock::now() - started_),
-                  name_missing(waiting_for)));
+                  describe(op_), core_.topology().rank, seconds(timer_.elapsed()), name_missing(waiting_for)));
 }
 
 void OpScope::warn_when_due(std::span<const int> waiting_for) {
-  const auto now = Deadline::Clock::now();
-  const auto waited = now - started_;
+  const auto waited = timer_.elapsed();
   if (waited < next_warning_) return;
   // Others who wait say so at about the time when we do: whoever warns sooner blames them too.
-  if (!told_peers_ || now - *told_peers_ < kLongWait) return;
+  if (!told_peers_ || Deadline::Clock::now() - *told_peers_ < kLongWait) return;
   next_warning_ *= 2;
   log_warn("{} of {} has waited {:.1f} s: {}; it fails in {:.1f} s", describe(op_), core_.describe_group(),
            seconds(waited), name_missing(waiting_for), seconds(deadline().remaining()));

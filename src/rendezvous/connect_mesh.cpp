@@ -20,6 +20,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds kCheckInterval{100};
+constexpr std::chrono::milliseconds kConnectAttempt{500};
 
 std::string setting(const std::string& given, const char* variable) {
   if (!given.empty()) return given;
@@ -44,11 +45,12 @@ class MeshBuilder {
   Result<Mesh> build(UniqueFd unix_listener) {
     mesh_.group_id = context_.group_id;
     mesh_.links.resize(context_.members.size());
-    LinkAcceptor acceptor(context_, std::move(unix_listener));
+    const auto acceptor = LinkAcceptor::start(context_, std::move(unix_listener));
+    if (!acceptor.ok()) return acceptor.status();
     LOCKSTEP_RETURN_IF_ERROR(probe_lower_ranks());
-    LOCKSTEP_RETURN_IF_ERROR(agree_on_hosts(acceptor));
-    if (!mesh_.topology.single_host()) LOCKSTEP_RETURN_IF_ERROR(connect_hosts(acceptor));
-    LOCKSTEP_RETURN_IF_ERROR(collect_accepted(acceptor));
+    LOCKSTEP_RETURN_IF_ERROR(agree_on_hosts(**acceptor));
+    if (!mesh_.topology.single_host()) LOCKSTEP_RETURN_IF_ERROR(connect_hosts(**acceptor));
+    LOCKSTEP_RETURN_IF_ERROR(collect_accepted(**acceptor));
     LOCKSTEP_RETURN_IF_ERROR(share_memory());
     return std::move(mesh_);
   }
@@ -69,8 +71,7 @@ class MeshBuilder {
       if (!*control) continue;
       LOCKSTEP_RETURN_IF_ERROR(introduce((*control)->get(), {peer, kControlRole, 0}, context_, session_.deadline()));
       links(peer).control = std::move(**control);
-      auto messages = connect_link(abstract_unix_address(member(peer).unix_name), {peer, kMessagesRole, 0}, context_,
-                                   session_.deadline());
+      auto messages = connect_patiently(abstract_unix_address(member(peer).unix_name), {peer, kMessagesRole, 0});
       if (!messages.ok()) return messages.status();
       links(peer).messages = *std::move(messages);
       reached_.push_back(peer);
@@ -138,12 +139,27 @@ class MeshBuilder {
       for (const auto& name : links_with(mesh_.topology, peer, context_.data_streams)) {
         auto& place = place_of(name, links(peer));
         if (place.valid()) continue;  // made by the probe
-        auto fd = connect_link(*address, name, context_, session_.deadline());
+        auto fd = connect_patiently(*address, name);
         if (!fd.ok()) return fd.status();
         place = *std::move(fd);
       }
     }
     return {};
+  }
+
+  // A host that does not answer must not hide from this rank that the group has failed elsewhere.
+  Result<UniqueFd> connect_patiently(const SocketAddress& address, const LinkName& name) {
+    while (true) {
+      auto fd = connect_to(address, session_.deadline().earlier(Deadline::after(kConnectAttempt)));
+      if (fd.ok()) {
+        LOCKSTEP_RETURN_IF_ERROR(introduce(fd->get(), name, context_, session_.deadline()));
+        return fd;
+      }
+      if (fd.status().code() != StatusCode::timed_out || session_.deadline().expired()) {
+        return fd.status().with_context(purpose_of(name, context_));
+      }
+      LOCKSTEP_RETURN_IF_ERROR(session_.check());
+    }
   }
 
   Result<SocketAddress> address_of(int peer, const std::string& text) const {

@@ -111,7 +111,7 @@ Status Leader::look(const Snapshot& snapshot) {
 Status Leader::consider(const MemberRecord& claim, const Snapshot& snapshot) {
   const auto verdict = watch_.judge(claim, snapshot.contains(SessionStore::gone_key(claim.nonce)));
   if (verdict == DeathWatch::Verdict::ended_earlier) return {};
-  if (verdict == DeathWatch::Verdict::ended_now) return ended(claim).status;
+  if (verdict == DeathWatch::Verdict::ended_now) return fate_->record_end_of(claim);
   if (claim.rank > 0 && claim.rank < store_.self().world_size) latest_.insert_or_assign(claim.rank, claim);
   if (!invited_.insert(claim.nonce).second) return {};
   const Invitation invitation{fate_->session(), store_.self()};

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <optional>
+#include <system_error>
 
 #include "base/log.h"
 #include "base/socket.h"
@@ -30,10 +31,25 @@ LinkAcceptor::Candidate::Candidate(LinkAcceptor& owner, UniqueFd connection, boo
       check([&owner, this](const ConnectionIdentity& identity) { return owner.check_identity(identity, *this); }),
       handshake(owner.context_.secret, check) {}
 
-LinkAcceptor::LinkAcceptor(LinkContext context, UniqueFd unix_listener)
-    : context_(std::move(context)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+LinkAcceptor::LinkAcceptor(LinkContext context, UniqueFd unix_listener, UniqueFd wake)
+    : context_(std::move(context)), wake_(std::move(wake)) {
   listeners_.emplace_back(std::move(unix_listener), true);
-  thread_ = std::thread([this] { run(); });
+}
+
+Result<std::unique_ptr<LinkAcceptor>> LinkAcceptor::start(LinkContext context, UniqueFd unix_listener) {
+  UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid()) {
+    return Status(StatusCode::resource_exhausted, fmt::format("cannot make an eventfd: {}", errno_text(errno)));
+  }
+  std::unique_ptr<LinkAcceptor> acceptor(
+      new LinkAcceptor(std::move(context), std::move(unix_listener), std::move(wake)));
+  try {
+    acceptor->thread_ = std::thread([raw = acceptor.get()] { raw->run(); });
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::resource_exhausted,
+                  fmt::format("cannot start the thread that accepts connections: {}", error.what()));
+  }
+  return acceptor;
 }
 
 LinkAcceptor::~LinkAcceptor() {
@@ -42,7 +58,7 @@ LinkAcceptor::~LinkAcceptor() {
     stopping_ = true;
   }
   wake();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void LinkAcceptor::wake() const {

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -23,8 +24,9 @@ namespace lockstep {
 
 class LinkAcceptor {
  public:
-  // Starts the thread on a listening Unix socket.
-  LinkAcceptor(LinkContext context, UniqueFd unix_listener);
+  // Starts the thread on a listening Unix socket. resource_exhausted if the system has no thread or
+  // descriptor left.
+  static Result<std::unique_ptr<LinkAcceptor>> start(LinkContext context, UniqueFd unix_listener);
   // Stops the thread and closes the listeners and the links that were not taken.
   ~LinkAcceptor();
   LinkAcceptor(const LinkAcceptor&) = delete;
@@ -56,6 +58,7 @@ class LinkAcceptor {
   };
   enum class Progress { goes_on, ended };
 
+  LinkAcceptor(LinkContext context, UniqueFd unix_listener, UniqueFd wake);
   void run();
   void accept_all(int listener, bool is_unix);
   Progress advance(Candidate& candidate);

@@ -3,14 +3,6 @@
 #include <fmt/format.h>
 
 namespace lockstep {
-namespace {
-
-std::string purpose(const LinkName& name, const LinkContext& context) {
-  return fmt::format("connecting to {} (link '{}' number {})",
-                     context.members[static_cast<std::size_t>(name.peer)].describe(), name.role, name.index);
-}
-
-}  // namespace
 
 int data_links_with(const Topology& topology, int peer, int data_streams) {
   if (topology.single_host()) return 0;
@@ -38,15 +30,12 @@ Status introduce(int fd, const LinkName& name, const LinkContext& context, Deadl
                                     .to_rank = name.peer,
                                     .index = name.index};
   const Status status = authenticate_as_connector(fd, context.secret, identity, deadline);
-  return status.ok() ? status : status.with_context(purpose(name, context));
+  return status.ok() ? status : status.with_context(purpose_of(name, context));
 }
 
-Result<UniqueFd> connect_link(const SocketAddress& address, const LinkName& name, const LinkContext& context,
-                              Deadline deadline) {
-  auto fd = connect_to(address, deadline);
-  if (!fd.ok()) return fd.status().with_context(purpose(name, context));
-  LOCKSTEP_RETURN_IF_ERROR(introduce(fd->get(), name, context, deadline));
-  return fd;
+std::string purpose_of(const LinkName& name, const LinkContext& context) {
+  return fmt::format("connecting to {} (link '{}' number {})",
+                     context.members[static_cast<std::size_t>(name.peer)].describe(), name.role, name.index);
 }
 
 }  // namespace lockstep

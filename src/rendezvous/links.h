@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/auth.h"
-#include "base/socket.h"
 #include "base/unique_fd.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
@@ -48,8 +47,7 @@ UniqueFd& place_of(const LinkName& name, PeerLinks& links);
 
 // Proves to the rank at the other end what the fresh connection is for. Errors name the rank.
 Status introduce(int fd, const LinkName& name, const LinkContext& context, Deadline deadline);
-// Connects to a lower rank that listens on `address`, and introduces itself.
-Result<UniqueFd> connect_link(const SocketAddress& address, const LinkName& name, const LinkContext& context,
-                              Deadline deadline);
+// For messages: "connecting to rank 3 (host node7, pid 4711) (link 'data' number 0)".
+std::string purpose_of(const LinkName& name, const LinkContext& context);
 
 }  // namespace lockstep

@@ -59,7 +59,7 @@ Status SessionFate::check() {
   LOCKSTEP_RETURN_IF_ERROR(look_for_record());
   if (has_wills_) return {};
   for (const auto& member : watched_) {
-    if (known_to_have_ended(member, store_.self())) return record(ended(member));
+    if (known_to_have_ended(member, store_.self())) return record_end_of(member);
   }
   return {};
 }

@@ -37,6 +37,8 @@ class SessionFate {
 
   // Ok while nobody has failed. One round trip.
   Status check();
+  // The process of `member` has ended. Returns the reason that all ranks see.
+  Status record_end_of(const MemberRecord& member) { return record(ended(member)); }
   // Waits for all keys, checking now and then; the failure, or timed_out when `until` has passed.
   Status await(std::span<const std::string> keys, Deadline until);
 

@@ -11,6 +11,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kReadBytes = 64 << 10;
+// Large values in few turns, and no client long before the others.
+constexpr std::size_t kReadBytesPerEvent = std::size_t{1} << 20;
 constexpr std::size_t kCongestedBytes = std::size_t{1} << 20;
 constexpr std::size_t kOverflowBytes = store_protocol::kMaxAnswerBytes + (std::size_t{64} << 20);
 
@@ -27,15 +29,19 @@ ServerConnection::ServerConnection(UniqueFd fd, const Secret& secret, const Iden
 
 Status ServerConnection::read_some() {
   std::array<std::byte, kReadBytes> buffer;
-  // During the handshake not a byte more than it needs: what follows is not its business.
-  const std::size_t wanted = authenticated() ? buffer.size() : handshake_.wanted();
-  const ssize_t got = ::recv(fd_.get(), buffer.data(), wanted, 0);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return {};
-  if (got < 0) return Status(StatusCode::peer_lost, errno_text(errno));
-  if (got == 0) return Status(StatusCode::peer_lost, "it closed the connection");
-  const auto bytes = std::span(buffer).first(static_cast<std::size_t>(got));
-  if (!authenticated()) return continue_handshake(bytes);
-  input_.append(bytes);
+  for (std::size_t total = 0; total < kReadBytesPerEvent;) {
+    // During the handshake not a byte more than it needs: what follows is not its business.
+    const std::size_t wanted = authenticated() ? buffer.size() : handshake_.wanted();
+    const ssize_t got = ::recv(fd_.get(), buffer.data(), wanted, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return {};
+    if (got < 0) return Status(StatusCode::peer_lost, errno_text(errno));
+    if (got == 0) return Status(StatusCode::peer_lost, "it closed the connection");
+    const auto bytes = std::span(buffer).first(static_cast<std::size_t>(got));
+    if (!authenticated()) return continue_handshake(bytes);
+    input_.append(bytes);
+    if (bytes.size() < buffer.size()) return {};
+    total += bytes.size();
+  }
   return {};
 }
 

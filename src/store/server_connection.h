@@ -39,7 +39,7 @@ class ServerConnection {
   bool authenticated() const { return handshake_.state() == AcceptorHandshake::State::accepted; }
   Clock::time_point accepted_at() const { return accepted_at_; }
 
-  // Reads once, what is there. peer_lost: the client closed or broke. During the handshake a
+  // Reads what is there, up to a limit. peer_lost: the client closed or broke. During the handshake a
   // refusal is the error, and its message to the client has been sent as far as it could be.
   Status read_some();
   // Sends as much as the socket takes.

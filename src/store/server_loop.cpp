@@ -120,7 +120,9 @@ void ServerLoop::accept_clients() {
 }
 
 bool ServerLoop::make_room_for_unauthenticated() {
-  if (unauthenticated_.size() < options_.limits.max_unauthenticated_connections) return true;
+  // At least one, or nobody could ever connect.
+  const auto limit = std::max<std::size_t>(options_.limits.max_unauthenticated_connections, 1);
+  if (unauthenticated_.size() < limit) return true;
   ServerConnection& oldest = *unauthenticated_.front();
   const auto due = oldest.accepted_at() + kFairHandshakeTime;
   if (due > Clock::now()) {

@@ -22,7 +22,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kReadBytes = 64 << 10;
-constexpr auto kAnswerGrace = 500ms;
+constexpr int kReadsPerTurn = 16;
+constexpr auto kAnswerGrace = 2s;
 
 Deadline with_grace(Deadline deadline) {
   const auto left = deadline.remaining();
@@ -135,14 +136,17 @@ void TcpStore::Connection::read_answers(Lock& lock, Deadline deadline) {
 
 Status TcpStore::Connection::take_frames(std::map<std::uint64_t, Answer>& answers) {
   std::array<std::byte, kReadBytes> buffer;
-  const ssize_t got = ::recv(fd_.get(), buffer.data(), buffer.size(), 0);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return {};
-  if (got <= 0) {
-    return Status(StatusCode::peer_lost,
-                  fmt::format("the store at {} is lost: {}", address_,
-                              got == 0 ? "its process closed the connection or ended" : errno_text(errno)));
+  ssize_t got = static_cast<ssize_t>(buffer.size());
+  for (int i = 0; i < kReadsPerTurn && got == static_cast<ssize_t>(buffer.size()); ++i) {
+    got = ::recv(fd_.get(), buffer.data(), buffer.size(), 0);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) break;
+    if (got <= 0) {
+      return Status(StatusCode::peer_lost,
+                    fmt::format("the store at {} is lost: {}", address_,
+                                got == 0 ? "its process closed the connection or ended" : errno_text(errno)));
+    }
+    input_.append(std::span(buffer).first(static_cast<std::size_t>(got)));
   }
-  input_.append(std::span(buffer).first(static_cast<std::size_t>(got)));
   while (true) {
     const auto frame = input_.next();
     if (!frame.ok()) return frame.status().with_context("the store at " + address_);

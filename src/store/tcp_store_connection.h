@@ -23,7 +23,7 @@ class TcpStore::Connection {
   // `address` is for messages.
   Connection(UniqueFd fd, std::string address);
 
-  // Sends the request (its id is given here) and waits for the answer, until 0.5 s after the
+  // Sends the request (its id is given here) and waits for the answer, until 2 s after the
   // deadline: a server that lets a wait run to its end must still be able to say which keys are
   // missing. The status of the answer, if it is an error, is returned as the error.
   Result<store_protocol::Answer> call(store_protocol::Request request, Deadline deadline);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/futex.h"
+#include "base/prefetch.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +22,10 @@ constexpr microseconds kSpin{50};
 // rank has had its turn, so whoever is still missing is busy elsewhere.
 constexpr int kYields = 40;
 constexpr milliseconds kLongestSleep{50};
+// So much of the next announcement is taken back ahead of time.
+constexpr std::size_t kPrefetchPayload = 1024;
+constexpr int kPrefetchPeers = 4;
+constexpr std::size_t kWatchedPayload = 256;
 
 // More ranks than processors that all of them together may use.
 bool is_oversubscribed(const HostTransport::Config& config) {
@@ -63,6 +68,10 @@ Announcement& HostTransport::next_announcement() { return area(local_rank()).slo
 
 void HostTransport::publish() {
   ++ticket_;
+  // A peer that has come before us: its line travels while we wait for ours, not after.
+  if (local_size() <= kPrefetchPeers) {
+    for (int local = 0; local < local_size(); ++local) __builtin_prefetch(&announcement(local));
+  }
   auto& mine = area(local_rank()).slots[ticket_ % 2];
   // Sequentially consistent, as the load of `sleepers` in signal_arrival: either we see the
   // sleeper, or it sees our ticket.
@@ -75,7 +84,23 @@ const Announcement& HostTransport::announcement(int local) const {
 }
 
 Status HostTransport::wait_announced(WaitScope& scope) {
-  return wait_until(scope, [this](int local) { return announcement(local).ticket.load() == ticket_; });
+  const std::size_t watched = last_payload_ <= kWatchedPayload ? last_payload_ : 0;
+  Status status = wait_until(scope, [this, watched](int local) {
+    const auto& theirs = announcement(local);
+    if (theirs.ticket.load() == ticket_) return true;
+    // A payload of few lines is to come together with the ticket, not after it.
+    for (std::size_t line = 0; line < watched; line += kCacheLine) __builtin_prefetch(theirs.payload + line);
+    return false;
+  });
+  // Everybody is done with the other slot now. Taking it back from the caches of those who read it
+  // can begin while we go on, and is over when we next announce.
+  prefetch_for_writing(&next_announcement(), std::min(last_payload_, kPrefetchPayload) + kCacheLine);
+  return status;
+}
+
+void HostTransport::prepare_payload(std::size_t bytes) {
+  last_payload_ = bytes;
+  prefetch_for_writing(next_announcement().payload, bytes);
 }
 
 void HostTransport::arrive() {

@@ -69,6 +69,9 @@ class HostTransport {
   // The slot for my next announcement: fill it (all but the ticket), then publish().
   Announcement& next_announcement();
   void publish();
+  // Says that the next announcement's payload will have so many bytes: their lines are taken back
+  // from the readers' caches side by side, not one after the other.
+  void prepare_payload(std::size_t bytes);
   // The announcement of a local rank that belongs to my latest one; after wait_announced().
   const Announcement& announcement(int local) const;
   // Waits until all local ranks have announced.
@@ -104,7 +107,8 @@ class HostTransport {
   const bool oversubscribed_;
 
   // Owned by the thread that runs the current operation.
-  std::uint32_t ticket_ = 0;    // of my latest announcement
+  std::uint32_t ticket_ = 0;  // of my latest announcement
+  std::size_t last_payload_ = 0;
   std::uint32_t arrived_ = 0;   // my arrivals
   std::uint32_t expected_ = 0;  // arrivals of all ranks at the latest synchronisation point (wraps)
 

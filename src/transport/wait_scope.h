@@ -14,8 +14,7 @@ namespace lockstep {
 
 class WaitScope {
  public:
-  WaitScope(const std::atomic<bool>& stop, int stop_fd, Deadline deadline)
-      : stop_(stop), stop_fd_(stop_fd), deadline_(deadline) {}
+  WaitScope(const std::atomic<bool>& stop, int stop_fd) : stop_(stop), stop_fd_(stop_fd) {}
   virtual ~WaitScope() = default;
 
   // True once the group has failed or was aborted; the wait must end, and check() says why.
@@ -23,7 +22,8 @@ class WaitScope {
   bool stopped() const { return stop_.load(std::memory_order_acquire); }
   // An eventfd that turns readable (and stays so) when stopped() turns true: add it to poll sets.
   int stop_fd() const { return stop_fd_; }
-  Deadline deadline() const { return deadline_; }
+  // Until when the operation may take.
+  virtual Deadline deadline() = 0;
 
   // Ok: go on waiting. Otherwise the wait ends with this error: the group's failure, or timed_out
   // at the deadline. `waiting_for`: ranks from which something is missing; a warning names them
@@ -33,7 +33,6 @@ class WaitScope {
  private:
   const std::atomic<bool>& stop_;
   int stop_fd_;
-  Deadline deadline_;
 };
 
 }  // namespace lockstep

@@ -41,7 +41,7 @@ TEST(HostSet, HostsReachEachOther) {
   ProcessSet ranks =
       start_ranks(3, "connect_to_first_host", {.environment = {{"CONNECT_MS", "20000"}}, .hosts = &hosts});
   for (int rank = 1; rank < ranks.size(); ++rank) {
-    const auto status = ranks.wait(rank, in_seconds(30));
+    const auto status = ranks.wait(rank, in_seconds(60));
     ASSERT_TRUE(status && status->success()) << ranks.report();
   }
 }
@@ -49,7 +49,7 @@ TEST(HostSet, HostsReachEachOther) {
 TEST(HostSet, RunsOtherProgramsInside) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
   ProcessSet ranks = start_program(2, {"ip", "-4", "-brief", "address", "show", "dev", "eth0"}, {.hosts = &hosts});
-  ASSERT_TRUE(ranks.wait_all(in_seconds(30))) << ranks.report();
+  ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
   EXPECT_THAT(ranks.output(0), ::testing::HasSubstr(HostSet::address(0) + "/24"));
   EXPECT_THAT(ranks.output(1), ::testing::HasSubstr(HostSet::address(1) + "/24"));
 }
@@ -58,13 +58,13 @@ TEST(HostSet, ACutLinkSwallowsPacketsUntilItIsRestored) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2, {.rate = "1gbit"});
   ASSERT_TRUE(hosts.cut_link(0).ok());
   ProcessSet cut = start_ranks(2, "connect_to_first_host", {.environment = {{"CONNECT_MS", "300"}}, .hosts = &hosts});
-  const auto status_cut = cut.wait(1, in_seconds(30));
+  const auto status_cut = cut.wait(1, in_seconds(60));
   ASSERT_TRUE(status_cut);
   EXPECT_EQ(status_cut->code, kUnreachable) << cut.report();
   ASSERT_TRUE(hosts.restore_link(0).ok());
   ProcessSet restored =
       start_ranks(2, "connect_to_first_host", {.environment = {{"CONNECT_MS", "20000"}}, .hosts = &hosts});
-  const auto status_restored = restored.wait(1, in_seconds(30));
+  const auto status_restored = restored.wait(1, in_seconds(60));
   ASSERT_TRUE(status_restored && status_restored->success()) << restored.report();
 }
 

@@ -55,7 +55,7 @@ LOCKSTEP_PROCESS_ROLE(hang_without_mark) { wait_for_the_end(); }
 
 LOCKSTEP_PROCESS_ROLE(start_hanging_child) {
   ProcessSet grandchild = start_ranks(1, "hang");
-  if (!grandchild.wait_for_line(0, "hanging", in_seconds(30))) return 1;
+  if (!grandchild.wait_for_line(0, "hanging", in_seconds(60))) return 1;
   print_mark("grandchild " + std::to_string(grandchild.pid(0)) + ".");
   wait_for_the_end();
 }
@@ -91,7 +91,7 @@ TEST(ProcessSet, GivesEachRankItsEnvironmentOutputAndExitCode) {
        }});
   ::unsetenv("LOCAL_RANK");
   ::unsetenv("LOCKSTEP_SECRET");
-  ASSERT_TRUE(ranks.wait_all(in_seconds(30))) << ranks.report();
+  ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(ranks.exit_status(rank)->code, rank);
     EXPECT_THAT(ranks.output(rank), HasSubstr("RANK=" + std::to_string(rank) + "\n"));
@@ -108,20 +108,20 @@ TEST(ProcessSet, GivesEachRankItsEnvironmentOutputAndExitCode) {
 
 TEST(ProcessSet, HandsTheListeningSocketToRankZero) {
   ProcessSet ranks = start_ranks(4, "meet_at_master");
-  ASSERT_TRUE(ranks.wait_all(in_seconds(30))) << ranks.report();
+  ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
   EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
 }
 
 TEST(ProcessSet, CollectsMoreOutputThanAPipeHolds) {
   ProcessSet ranks = start_ranks(2, "print_much");
-  ASSERT_TRUE(ranks.wait_all(in_seconds(30)));
+  ASSERT_TRUE(ranks.wait_all(in_seconds(60)));
   EXPECT_TRUE(ranks.all_succeeded());
   EXPECT_EQ(ranks.output(1).size(), 1001U * 1000U);
 }
 
 TEST(ProcessSet, TurnsAnExceptionIntoAnExitCode) {
   ProcessSet ranks = start_ranks(1, "throw_something");
-  const auto status = ranks.wait(0, in_seconds(30));
+  const auto status = ranks.wait(0, in_seconds(60));
   ASSERT_TRUE(status) << ranks.report();
   EXPECT_EQ(status->code, kUncaughtExceptionCode);
   EXPECT_THAT(ranks.error_output(0), HasSubstr("the reason"));
@@ -129,11 +129,11 @@ TEST(ProcessSet, TurnsAnExceptionIntoAnExitCode) {
 
 TEST(ProcessSet, SignalsOneRankAndSeesItsEnd) {
   ProcessSet ranks = start_ranks(2, "hang");
-  ASSERT_TRUE(ranks.wait_for_line(1, "hanging", in_seconds(30)));
+  ASSERT_TRUE(ranks.wait_for_line(1, "hanging", in_seconds(60)));
   ASSERT_TRUE(ranks.kill(1, SIGSTOP));
   EXPECT_FALSE(ranks.wait(1, in_seconds(0.05)));
   ASSERT_TRUE(ranks.kill(1, SIGKILL));
-  const auto status = ranks.wait(1, in_seconds(30));
+  const auto status = ranks.wait(1, in_seconds(60));
   ASSERT_TRUE(status);
   EXPECT_EQ(status->signal, SIGKILL);
   EXPECT_EQ(status->to_string(), "killed by signal 9 (Killed)");
@@ -174,19 +174,19 @@ TEST(ProcessSet, KillsWhatStillRunsWhenItGoes) {
 
 TEST(ProcessSet, ChildrenDieWithTheirParent) {
   ProcessSet parent = start_ranks(1, "start_hanging_child");
-  ASSERT_TRUE(parent.wait_for_line(0, "grandchild", in_seconds(30))) << parent.report();
+  ASSERT_TRUE(parent.wait_for_line(0, "grandchild", in_seconds(60))) << parent.report();
   const std::string text = parent.output(0);
   const pid_t grandchild = std::stoi(text.substr(text.find(' ')));
   ASSERT_TRUE(process_runs(grandchild));
   parent.kill(0, SIGKILL);
-  const Deadline deadline = in_seconds(30);
+  const Deadline deadline = in_seconds(60);
   while (process_runs(grandchild) && !deadline.expired()) std::this_thread::yield();
   EXPECT_FALSE(process_runs(grandchild));
 }
 
 TEST(ProcessSet, StartsOtherProgramsAsRanks) {
   ProcessSet ranks = start_program(2, {"sh", "-c", "echo rank $RANK of $WORLD_SIZE, $1; exit $RANK", "sh", "argument"});
-  ASSERT_TRUE(ranks.wait_all(in_seconds(30))) << ranks.report();
+  ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
   EXPECT_EQ(ranks.output(0), "rank 0 of 2, argument\n");
   EXPECT_EQ(ranks.output(1), "rank 1 of 2, argument\n");
   EXPECT_EQ(ranks.exit_status(1)->code, 1);

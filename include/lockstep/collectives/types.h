@@ -16,7 +16,19 @@ enum class DType : std::uint8_t { f32, f64, f16, bf16, i8, u8, i32, i64 };
 // min and max give NaN if any input is NaN. The bitwise ones are for integers only.
 enum class ReduceOp : std::uint8_t { sum, avg, prod, min, max, bit_and, bit_or, bit_xor };
 
-std::size_t element_size(DType dtype);
+constexpr std::size_t element_size(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+    case DType::i32: return 4;
+    case DType::f64:
+    case DType::i64: return 8;
+    case DType::f16:
+    case DType::bf16: return 2;
+    case DType::i8:
+    case DType::u8: return 1;
+  }
+  return 1;
+}
 std::string_view to_string(DType dtype);  // "f32"
 std::string_view to_string(ReduceOp op);  // "sum"
 bool is_integer(DType dtype);

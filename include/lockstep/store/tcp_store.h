@@ -9,7 +9,7 @@ namespace lockstep {
 // One connection, shared by all threads: a call that waits does not hold up the others.
 // A server that ends, or a connection that breaks, makes all pending and later calls peer_lost,
 // naming the address; make a new client to connect again. A server that is connected but does
-// not answer (stopped, overloaded) makes a call timed_out at most 0.5 s after its deadline.
+// not answer (stopped, overloaded) makes a call timed_out at most 2 s after its deadline.
 class TcpStore final : public Store {
  public:
   // Tries again while nobody listens, until the deadline: the server may start later.

@@ -40,11 +40,16 @@ struct StreamOptions {
   // Share of one connection in turn, where there are several to a peer. Equal on all ranks.
   std::size_t stripe_bytes = 256 << 10;
   // The piece that algorithms pipeline; a multiple of 8. Has no influence on results or the wire.
-  std::size_t segment_bytes = 128 << 10;
+  std::size_t segment_bytes = 256 << 10;
   // Most payload per system call.
   std::size_t call_bytes = 1 << 20;
-  // How long to try again without sleeping before poll(2). Zero where ranks exceed cores.
-  std::chrono::microseconds spin{0};
+  // Asked for with SO_SNDBUF. Less in flight is less to fall out of the cache between two hosts
+  // that are near; 0 leaves it to the kernel, which is better where bandwidth times round trip is
+  // larger than this.
+  std::size_t send_buffer_bytes = 512 << 10;
+  // How long to try again without sleeping before poll(2), while only few bytes are missing. Zero
+  // where ranks exceed cores.
+  std::chrono::microseconds spin{50};
 };
 
 // Explains why header `theirs`, sent by `their_rank`, does not fit `mine`.
@@ -112,6 +117,7 @@ class StreamTransport {
   Status move_flow(WaitScope& scope, int rank, StreamFlow& flow, bool retry_blocked, bool& moved);
   Status check_header(int rank, const Lane& lane) const;
   Status lost(WaitScope& scope, int rank, const StreamFlow::Moved& outcome);
+  bool few_bytes_missing() const;
   Status spin(WaitScope& scope, bool& moved);
   Status sleep(WaitScope& scope);
   Status check(WaitScope& scope);
