@@ -17,13 +17,15 @@ using std::chrono::milliseconds;
 // A wait that gives up at its deadline.
 class UntilDeadline final : public WaitScope {
  public:
-  explicit UntilDeadline(Deadline deadline) : WaitScope(never_, -1, deadline) {}
+  explicit UntilDeadline(Deadline deadline) : WaitScope(never_, -1), deadline_(deadline) {}
+  Deadline deadline() override { return deadline_; }
   Status check(std::span<const int>) override {
-    return deadline().expired() ? Status(StatusCode::timed_out, "the deadline has passed") : Status();
+    return deadline_.expired() ? Status(StatusCode::timed_out, "the deadline has passed") : Status();
   }
 
  private:
   static inline std::atomic<bool> never_{false};
+  const Deadline deadline_;
 };
 
 class LeavingAFailedOperation : public testing::Test {
