@@ -77,6 +77,8 @@ LOCKSTEP_PROCESS_ROLE(fails_again_and_again) {
       expect_sum(*group);
       const bool troublemaker = rank == generation % size;
       const Status failure = error_of([&] {
+        // Whoever is through here knows that all others are done with the sum above.
+        group->barrier();
         std::vector<float> data(100);
         switch (generation % 3) {
           case 0:
