@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "base/fd_passing.h"
@@ -139,20 +140,23 @@ void ControlPlane::poll_once(Deadline::Duration timeout) {
       // Nothing to drain: somebody else's wake was taken together with this one.
     }
   }
+  // Ends come last: another peer may have told why this one has ended.
+  std::vector<std::pair<int, std::string>> ended;
   for (std::size_t i = 1; i < entries.size(); ++i) {
-    if ((entries[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) read_from(ranks[i]);
+    if ((entries[i].revents & (POLLIN | POLLHUP | POLLERR)) == 0) continue;
+    if (auto how = read_from(ranks[i])) ended.emplace_back(ranks[i], std::move(*how));
   }
+  for (const auto& [rank, how] : ended) close_link(rank, how);
 }
 
-void ControlPlane::read_from(int rank) {
+std::optional<std::string> ControlPlane::read_from(int rank) {
   auto& peer = peers_[static_cast<std::size_t>(rank)];
   std::array<std::byte, 16384> buffer;
   while (peer.socket.valid()) {
     const IoResult result = receive_some(peer.socket.get(), buffer, peer.fds);
-    if (result.would_block) return;
+    if (result.would_block) return std::nullopt;
     if (result.closed || result.error != 0) {
-      close_link(rank, result.error == 0 ? "the connection was closed" : errno_text(result.error));
-      return;
+      return result.error == 0 ? "the connection was closed" : errno_text(result.error);
     }
     peer.last_heard = Clock::now();
     peer.reported_silent = false;
@@ -160,6 +164,7 @@ void ControlPlane::read_from(int rank) {
                          buffer.begin() + static_cast<std::ptrdiff_t>(result.bytes));
     parse_received(rank);
   }
+  return std::nullopt;
 }
 
 void ControlPlane::parse_received(int rank) {

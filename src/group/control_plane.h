@@ -6,6 +6,8 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -64,7 +66,8 @@ class ControlPlane {
   void run();
   void queue_heartbeat();
   void poll_once(Deadline::Duration timeout);
-  void read_from(int rank);
+  // Reads and handles what has come; how the connection has ended, if it has.
+  std::optional<std::string> read_from(int rank);
   void parse_received(int rank);
   bool write_to(int rank);  // true if everything queued has left
   void close_link(int rank, const std::string& how);

@@ -128,13 +128,8 @@ void GroupCore::mark_gone(int rank) {
 }
 
 void GroupCore::fail(const Status& reason) {
-  if (failure_.failed()) return;
-  fail_quietly(reason);
-  control_->broadcast(Abort{failure_.reason()});
-}
-
-void GroupCore::fail_quietly(const Status& reason) {
   if (!failure_.set(reason)) return;
+  control_->broadcast(Abort{reason});
   log_debug("{} is dead: {}", describe_group(), reason.message());
   host_->ring_bell();
   std::function<void()> listener;
@@ -153,6 +148,8 @@ Status GroupCore::failure_of(const std::string& operation, Deadline::Duration el
 
 void GroupCore::leave() {
   if (left_.exchange(true)) return;
+  // Whoever sees us go must first learn why the group is dead, or it would blame us.
+  if (failure_.failed()) control_->broadcast(Abort{failure_.reason()});
   control_->broadcast(Goodbye{completed_.load(std::memory_order_relaxed)});  // written by a thread that is done
   control_->flush_and_stop(Deadline::after(kGoodbyeFlush));
 }
@@ -235,7 +232,9 @@ void GroupCore::on_control_message(int rank, ControlMessage message, UniqueFd fd
     peer.completed = heartbeat->completed;
     peer.waiting = heartbeat->waiting;
   } else if (const auto* abort = std::get_if<Abort>(&message)) {
-    fail_quietly(abort->reason);  // whoever sent it has told the others as well
+    // Passed on, although whoever sent it has told the others as well: they may see our end before
+    // they read that.
+    fail(abort->reason);
   } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
     {
       const std::lock_guard lock(mutex_);

@@ -81,7 +81,6 @@ class GroupCore final : public ControlEvents {
     bool gone = false;  // its connection has ended, or it is silent
   };
 
-  void fail_quietly(const Status& reason);  // without telling the peers
   // After a failed operation: no peer that can still be reached touches our memory any more.
   void withdraw_from_host();
   void mark_gone(int rank);
