@@ -58,11 +58,11 @@ class StreamMovement : public ::testing::TestWithParam<int> {
   std::uint64_t sequence_ = 0;
 };
 
-TEST_P(StreamMovement, BroadcastReachesEveryRankFromEveryRoot) {
+TEST_P(StreamMovement, BroadcastReachesEveryRankFromAnyRoot) {
   for (const StreamFunction function : {stream_broadcast_tree, stream_broadcast_chain}) {
-    for (std::size_t root = 0; root < n(); ++root) {
+    for (const std::size_t root : {std::size_t{0}, n() / 2, n() - 1}) {
       for (const std::size_t count : counts()) {
-        if (count > 1000 && root > 1) continue;
+        if (count > 1000 && root > 0) continue;
         SCOPED_TRACE(fmt::format("root {} count {}", root, count));
         std::vector<Bytes> buffers(n(), Bytes(count));
         buffers[root] = contents(root, 0, count);
