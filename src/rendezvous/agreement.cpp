@@ -9,9 +9,12 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::milliseconds kCheckInterval{150};
+constexpr std::chrono::milliseconds kCheckInterval{100};
 // More claims than this are what many failed runs left behind.
 constexpr std::size_t kMaxClaims = 64;
+constexpr std::string_view kNoAnswer =
+    "announced itself, but did not answer: it has ended or is stopped, or it formed the group without this process; "
+    "check that no two processes have the same rank";
 
 class Follower {
  public:
@@ -63,7 +66,7 @@ class Follower {
         return parse_invitation(**value);
       }
       LOCKSTEP_RETURN_IF_ERROR(check_leader());
-      if (store_.deadline().expired()) return nobody_invited_me();
+      if (store_.deadline().expired()) return timed_out(kNoAnswer);
     }
   }
 
@@ -77,13 +80,20 @@ class Follower {
       const auto gone = store_.peek(SessionStore::gone_key(claim.nonce));
       if (!gone.ok()) return gone.status();
       const auto verdict = watch_.judge(claim, gone->has_value());
-      if (verdict == DeathWatch::Verdict::ended_now) return ended(claim).status;
+      if (verdict == DeathWatch::Verdict::ended_now) return reason_of(claim, gone->value_or(""));
       if (verdict == DeathWatch::Verdict::lives) store_.set_leader(claim);
     }
     return {};
   }
 
-  Status nobody_invited_me() {
+  // Rank 0 leaves its reason where it gives up; the store leaves nothing where rank 0 died.
+  static Status reason_of(const MemberRecord& leader, const std::string& left) {
+    const auto failure = parse_failure(left);
+    return failure.ok() ? failure->status : ended(leader).status;
+  }
+
+  // At the deadline: who is missing, as far as this rank can see; else `otherwise` about rank 0.
+  Status timed_out(std::string_view otherwise) {
     const auto claims = store_.list("claim/");
     if (!claims.ok()) return claims.status();
     MissingRanks missing(store_.self().world_size);
@@ -92,11 +102,7 @@ class Follower {
       if (!records.ok()) continue;
       for (const auto& record : *records) missing.add_present(record.rank);
     }
-    if (missing.empty()) {
-      missing.add_silent(0,
-                         "announced itself, but did not answer: it has ended or is stopped, or it formed the group "
-                         "without this process; check that no two processes have the same rank");
-    }
+    if (missing.empty()) missing.add_silent(0, otherwise);
     return missing.error(store_.elapsed(), store_.describe());
   }
 
@@ -112,14 +118,12 @@ class Follower {
     if (!accepted.ok()) return accepted.status();
     const auto holder = parse_member_records(*accepted);
     if (!holder.ok()) return holder.status();
-    if (holder->size() != 1 || holder->front().nonce != self.nonce) return claimed_twice(holder->front(), self);
+    if (holder->size() != 1) return Status(StatusCode::protocol_error, "an acceptance holds several records");
+    if (holder->front().nonce != self.nonce) return claimed_twice(holder->front(), self);
 
     const std::string key = fate.key("members");
     const Status there = fate.await(std::span(&key, 1), store_.deadline());
-    if (there.code() == StatusCode::timed_out) {
-      return Status(there.code(), fmt::format("{} waited {:.1f} s for {} to find all ranks", self.describe(),
-                                              store_.elapsed().count(), invitation.leader.describe()));
-    }
+    if (there.code() == StatusCode::timed_out) return timed_out("answered, but did not find all ranks in time");
     if (!there.ok()) return there;
     const auto value = store_.peek(key);
     if (!value.ok()) return value.status();

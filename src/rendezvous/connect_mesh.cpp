@@ -62,18 +62,19 @@ class MeshBuilder {
     return mesh_.topology.members[static_cast<std::size_t>(peer)].host_index == mesh_.topology.me().host_index;
   }
 
-  // The first connection to a rank is the probe. Neighbours come first, so that not all ranks
-  // knock at rank 0's door at once.
+  // Neighbours come first, so that not all ranks knock at rank 0's door at once.
   Status probe_lower_ranks() {
     for (int peer = context_.rank - 1; peer >= 0; --peer) {
-      auto control = probe(member(peer), session_.self(), session_.deadline());
-      if (!control.ok()) return control.status();
-      if (!*control) continue;
-      LOCKSTEP_RETURN_IF_ERROR(introduce((*control)->get(), {peer, kControlRole, 0}, context_, session_.deadline()));
-      links(peer).control = std::move(**control);
-      auto messages = connect_patiently(abstract_unix_address(member(peer).unix_name), {peer, kMessagesRole, 0});
-      if (!messages.ok()) return messages.status();
-      links(peer).messages = *std::move(messages);
+      const auto found = probe(member(peer), session_.self(), session_.deadline());
+      if (!found.ok()) return found.status();
+      if (!*found) continue;
+      const auto address = abstract_unix_address(member(peer).unix_name);
+      for (const char* role : {kControlRole, kMessagesRole}) {
+        const LinkName name{peer, role, 0};
+        auto fd = connect_patiently(address, name);
+        if (!fd.ok()) return fd.status();
+        place_of(name, links(peer)) = *std::move(fd);
+      }
       reached_.push_back(peer);
     }
     return {};
@@ -147,17 +148,15 @@ class MeshBuilder {
     return {};
   }
 
-  // A host that does not answer must not hide from this rank that the group has failed elsewhere.
+  // Connects and introduces itself; again where there is no answer in time, because the other end
+  // may be busy. Between attempts it looks whether the group has failed elsewhere.
   Result<UniqueFd> connect_patiently(const SocketAddress& address, const LinkName& name) {
     while (true) {
       auto fd = connect_to(address, session_.deadline().earlier(Deadline::after(kConnectAttempt)));
-      if (fd.ok()) {
-        LOCKSTEP_RETURN_IF_ERROR(introduce(fd->get(), name, context_, session_.deadline()));
-        return fd;
-      }
-      if (fd.status().code() != StatusCode::timed_out || session_.deadline().expired()) {
-        return fd.status().with_context(purpose_of(name, context_));
-      }
+      const Status status = fd.ok() ? introduce(fd->get(), name, context_, session_.deadline())
+                                    : fd.status().with_context(purpose_of(name, context_));
+      if (status.ok()) return fd;
+      if (status.code() != StatusCode::timed_out || session_.deadline().expired()) return status;
       LOCKSTEP_RETURN_IF_ERROR(session_.check());
     }
   }

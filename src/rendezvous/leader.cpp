@@ -39,14 +39,21 @@ Result<Agreement> Leader::run() {
   if (const auto left = store_.set_last_will(will, ""); !left.ok()) return left.status();
   auto members = gather();
   (void)store_.withdraw_last_will(will);
-  if (!members.ok()) {
-    std::vector<MemberRecord> invited;
-    for (const auto& [rank, claim] : latest_) invited.push_back(claim);
-    fate_->watch(std::move(invited));
-    return fate_->conclude(members.status());
-  }
+  if (!members.ok()) return give_up(members.status());
   fate_->watch(*members);
   return Agreement{std::move(fate_), *std::move(members)};
+}
+
+// Those who have come since the last look must hear of it too: by an invitation, or, if they come
+// later still, by what is left in place of the will.
+Status Leader::give_up(const Status& why) {
+  const Status reason = fate_->decide(why);
+  (void)store_.set(SessionStore::gone_key(store_.self().nonce), format(FailureRecord{reason, -1}));
+  if (const auto snapshot = store_.list(""); snapshot.ok()) (void)look(*snapshot);
+  std::vector<MemberRecord> invited;
+  for (const auto& [rank, claim] : latest_) invited.push_back(claim);
+  fate_->watch(std::move(invited));
+  return fate_->conclude(reason);
 }
 
 Result<std::vector<MemberRecord>> Leader::gather() {
@@ -68,7 +75,8 @@ Result<std::vector<MemberRecord>> Leader::gather() {
     LOCKSTEP_RETURN_IF_ERROR(look(*snapshot));
     if (accepted_.size() == keys_of_acceptance_.size()) break;
     if (until.expired()) return missing();
-    const bool all_claimed = latest_.size() == keys_of_claims_.size();
+    const bool all_claimed = std::all_of(keys_of_claims_.begin(), keys_of_claims_.end(),
+                                         [&](const std::string& key) { return snapshot->contains(key); });
     const auto there = store_.await(all_claimed ? keys_of_acceptance_ : keys_of_claims_, kLookInterval);
     if (!there.ok()) return there.status();
   }

@@ -22,6 +22,7 @@ class Leader {
   using Snapshot = std::map<std::string, std::string>;
 
   Result<std::vector<MemberRecord>> gather();
+  Status give_up(const Status& why);
   // One look at everything in the store: invites whoever is new.
   Status look(const Snapshot& snapshot);
   Status consider(const MemberRecord& claim, const Snapshot& snapshot);

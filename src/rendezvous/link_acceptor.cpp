@@ -187,7 +187,8 @@ void LinkAcceptor::finish(Candidate& candidate) {
   const auto& identity = candidate.handshake.identity();
   {
     const std::lock_guard lock(mutex_);
-    links_.try_emplace({identity.from_rank, identity.role, identity.index}, std::move(candidate.fd));
+    // A rank that lost patience with its first attempt proves itself again: the latest counts.
+    links_.insert_or_assign({identity.from_rank, identity.role, identity.index}, std::move(candidate.fd));
   }
   changed_.notify_all();
 }
@@ -213,11 +214,6 @@ Status LinkAcceptor::check_identity(const ConnectionIdentity& identity, const Ca
   if (candidate.is_unix) {
     const auto& self = context_.members[static_cast<std::size_t>(context_.rank)];
     LOCKSTEP_RETURN_IF_ERROR(check_credentials(candidate.fd.get(), peer, self));
-  }
-  const std::lock_guard lock(mutex_);
-  if (links_.contains({identity.from_rank, identity.role, identity.index})) {
-    return Status(StatusCode::already_exists, fmt::format("{} has this link ('{}' number {}) already", peer.describe(),
-                                                          identity.role, identity.index));
   }
   return {};
 }

@@ -1,8 +1,8 @@
 // Accepts the connections of higher ranks, in a thread of its own, while this rank connects to the
 // lower ones and meets the others in the store.
 //
-// Every connection must pass the handshake for this group, this rank and a link that is expected
-// and not there yet. Whoever fails it, or says nothing for 5 s, is dropped and logged; nobody
+// Every connection must pass the handshake for this group, this rank and a link that there is.
+// Whoever fails it, or says nothing for 5 s, is dropped and logged; nobody
 // delays anybody else.
 #pragma once
 

@@ -107,7 +107,7 @@ TEST(MeetingPoint, AMasterThatDoesNotAnswerIsNamed) {
   const auto port = bound.port;
   bound.fd.reset();
   EXPECT_THAT(error_of(at(1, 2, "127.0.0.1", port), StatusCode::unavailable, {}, 0.3),
-              AllOf(HasSubstr("the store at 127.0.0.1:" + std::to_string(port) + " could not be reached within 0."),
+              AllOf(HasSubstr("the store at 127.0.0.1:" + std::to_string(port) + " could not be reached within "),
                     HasSubstr("Is rank 0 running there")));
 }
 

@@ -11,18 +11,18 @@
 
 namespace lockstep {
 
-Result<std::optional<UniqueFd>> probe(const MemberRecord& peer, const MemberRecord& self, Deadline deadline) {
-  if (peer.host_id != self.host_id) return std::optional<UniqueFd>();
-  auto fd = connect_to(abstract_unix_address(peer.unix_name), deadline);
+Result<bool> probe(const MemberRecord& peer, const MemberRecord& self, Deadline deadline) {
+  if (peer.host_id != self.host_id) return false;
+  const auto fd = connect_to(abstract_unix_address(peer.unix_name), deadline);
   if (!fd.ok()) {
-    if (fd.status().code() == StatusCode::unavailable) return std::optional<UniqueFd>();
+    if (fd.status().code() == StatusCode::unavailable) return false;
     return fd.status();
   }
   if (const Status same = check_credentials(fd->get(), peer, self); !same.ok()) {
     log_info("{} counts as on another host: {}", peer.describe(), same.message());
-    return std::optional<UniqueFd>();
+    return false;
   }
-  return std::optional<UniqueFd>(*std::move(fd));
+  return true;
 }
 
 Status check_credentials(int unix_fd, const MemberRecord& peer, const MemberRecord& self) {

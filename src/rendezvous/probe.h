@@ -1,21 +1,18 @@
 // Who shares a host with whom.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "base/unique_fd.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
 #include "rendezvous/member_record.h"
 
 namespace lockstep {
 
-// A connection to the Unix listener of `peer`, not yet authenticated; nullopt if the two are not on
-// one host: the name is not to be found in this network namespace, belongs to another user, or
-// LOCKSTEP_HOST_ID forbids it.
-Result<std::optional<UniqueFd>> probe(const MemberRecord& peer, const MemberRecord& self, Deadline deadline);
+// Whether `peer` is on this host: its Unix listener is there. Not so where the name is not to be
+// found in this network namespace, belongs to another user, or LOCKSTEP_HOST_ID forbids it.
+Result<bool> probe(const MemberRecord& peer, const MemberRecord& self, Deadline deadline);
 
 // Whether the process at the other end of a Unix socket may be `peer`. The pid is compared only
 // where both live in one pid namespace; otherwise the same user must do.

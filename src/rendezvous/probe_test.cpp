@@ -10,7 +10,6 @@ namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 TEST(Partition, RanksThatReachEachOtherShareAHost) {
   EXPECT_THAT(partition_into_hosts({{}}), ElementsAre(0));
@@ -32,9 +31,9 @@ class Probe : public testing::Test {
   const UniqueFd listener_ = *listen_on(abstract_unix_address(peer_.unix_name));
 
   bool reaches() {
-    const auto fd = probe(peer_, self_, Deadline::after(std::chrono::seconds(5)));
-    EXPECT_TRUE(fd.ok()) << fd.status().message();
-    return fd.ok() && fd->has_value();
+    const auto reached = probe(peer_, self_, Deadline::after(std::chrono::seconds(5)));
+    EXPECT_TRUE(reached.ok()) << reached.status().message();
+    return reached.ok() && *reached;
   }
 };
 

@@ -7,11 +7,11 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::milliseconds kCheckInterval{100};
-constexpr std::chrono::milliseconds kListenTime{600};
+constexpr std::chrono::milliseconds kCheckInterval{50};
+constexpr std::chrono::milliseconds kListenTime{500};
 // A connection to a process that died may break before the store has noticed the death, whose
 // reason says more.
-constexpr std::chrono::milliseconds kTimeForWills{300};
+constexpr std::chrono::milliseconds kTimeForWills{200};
 
 }  // namespace
 
@@ -74,13 +74,17 @@ Status SessionFate::await(std::span<const std::string> keys, Deadline until) {
   }
 }
 
-Status SessionFate::conclude(const Status& why) {
+Status SessionFate::decide(const Status& why) {
   if (!failure_ && (why.code() == StatusCode::peer_lost || why.code() == StatusCode::unavailable)) {
     const std::string failed = key("failed");
     (void)store_.await(std::span(&failed, 1), kTimeForWills);
     (void)look_for_record();
   }
-  const Status reason = failure_ ? failure_->status : record({why, -1});
+  return failure_ ? failure_->status : record({why, -1});
+}
+
+Status SessionFate::conclude(const Status& why) {
+  const Status reason = decide(why);
   if (failure_) tell_or_listen();
   withdraw();
   return reason;

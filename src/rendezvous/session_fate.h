@@ -42,9 +42,10 @@ class SessionFate {
   // Waits for all keys, checking now and then; the failure, or timed_out when `until` has passed.
   Status await(std::span<const std::string> keys, Deadline until);
 
-  // Ends the session: records `why` unless there is a reason already, sees to it that the others
-  // can read it, withdraws the will. Returns the reason that all ranks see. Rank 0, whose process
-  // may serve the store, waits up to 0.6 s until the others have seen the reason.
+  // Records `why` unless there is a reason already. Returns the reason that all ranks see.
+  Status decide(const Status& why);
+  // Ends the session: decides, sees to it that the others can read the reason, withdraws the will.
+  // Rank 0, whose process may serve the store, waits up to 0.5 s until the others have read it.
   Status conclude(const Status& why);
   // The rank is done: its end is no longer anybody's concern here.
   void withdraw();

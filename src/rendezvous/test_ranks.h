@@ -80,11 +80,20 @@ inline Result<Mesh> connect(const RankSetup& setup) {
                       setup.options, in_seconds(setup.timeout));
 }
 
-// Runs all ranks at the same time; the results in the order of `setups`.
-inline std::vector<Result<Mesh>> connect_all(const std::vector<RankSetup>& setups) {
+inline std::string claim_key(int rank) { return "lockstep/rendezvous/5:world/claim/" + std::to_string(rank); }
+
+// Runs all ranks at the same time; the results in the order of `setups`. The last one may have to
+// wait until all others have announced themselves.
+enum class LastRank { at_once, late };
+inline std::vector<Result<Mesh>> connect_all(const std::vector<RankSetup>& setups, LastRank last = LastRank::at_once) {
   std::vector<std::unique_ptr<Result<Mesh>>> results(setups.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < setups.size(); ++i) {
+    if (last == LastRank::late && i + 1 == setups.size()) {
+      std::vector<std::string> claims;
+      for (std::size_t other = 0; other < i; ++other) claims.push_back(claim_key(setups[other].rank));
+      EXPECT_TRUE(setups[i].store->wait(claims, in_seconds(20)).ok());
+    }
     threads.emplace_back([&, i] { results[i] = std::make_unique<Result<Mesh>>(connect(setups[i])); });
   }
   for (auto& thread : threads) thread.join();
