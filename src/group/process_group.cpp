@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -159,8 +160,11 @@ std::shared_ptr<ProcessGroup> ProcessGroup::new_group(std::span<const int> ranks
   }
   GroupOptions options = impl_->core->options();
   options.name = name.empty() ? fmt::format("{}[{}]", this->name(), fmt::join(list, ",")) : name;
-  // The parent's id is unique in time; the list and how often it was used make the rest unique.
-  const std::string scope = fmt::format("{}/sub/{}/{}", impl_->core->group_id(), fmt::join(list, "-"), use);
+  // The parent's id is unique in time; the list and how often it was used make the rest unique. As
+  // a hash, so that groups of many ranks, and of subgroups of subgroups, keep short names.
+  const std::string origin = fmt::format("{}/{}", impl_->core->group_id(), fmt::join(list, "-"));
+  const XXH128_hash_t hash = XXH3_128bits(origin.data(), origin.size());
+  const std::string scope = fmt::format("sub/{:016x}{:016x}/{}", hash.high64, hash.low64, use);
   return Impl::make(impl_->factory, scope, static_cast<int>(me - list.begin()), static_cast<int>(list.size()), options);
 }
 
@@ -181,7 +185,8 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int color, int key, const std:
 
 std::shared_ptr<RegisteredMemory> ProcessGroup::allocate(std::size_t bytes) {
   std::shared_ptr<SharedMemory> memory = value_or_throw(SharedMemory::create(bytes, "lockstep-registered"));
-  return std::make_shared<RegisteredMemory>(std::make_shared<detail::Registration>(std::move(memory), impl_->core));
+  auto registration = std::make_shared<detail::Registration>(std::move(memory), bytes, impl_->core);
+  return std::make_shared<RegisteredMemory>(std::move(registration));
 }
 
 void ProcessGroup::abort(const std::string& reason) {

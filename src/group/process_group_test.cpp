@@ -262,6 +262,7 @@ TEST(ProcessGroupErrors, WrongArgumentsThrowAndLeaveTheGroupAlive) {
 TEST(RegisteredMemory, OutlivesItsGroup) {
   auto group = ProcessGroup::create_threads(1)[0];
   const auto memory = group->allocate(100000);
+  EXPECT_EQ(memory->size(), 100000U);
   group.reset();
   memory->data()[99999] = std::byte{1};
   EXPECT_EQ(memory->data()[0], std::byte{0});
