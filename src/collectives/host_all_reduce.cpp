@@ -47,8 +47,12 @@ Status reduce_slices(const CollectiveCall& call, CollectiveContext& context) {
     outputs[rank] = std::move(*output);
     targets[static_cast<int>(target_count++)] = outputs[rank].data + slice.begin * element;
   }
-  reduce(call.descriptor.dtype, call.descriptor.op, sources.span(), targets.first(target_count), slice.count,
-         divisor_of(call, context));
+  LOCKSTEP_RETURN_IF_ERROR(in_looks(context, slice.count, element, [&](std::size_t, std::size_t count) {
+    reduce(call.descriptor.dtype, call.descriptor.op, sources.span(), targets.first(target_count), count,
+           divisor_of(call, context));
+    for (auto& source : sources.span()) source += count * element;
+    for (auto& target : targets.first(target_count)) target += count * element;
+  }));
   return host_synchronise(context);
 }
 

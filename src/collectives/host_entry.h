@@ -1,6 +1,7 @@
 // How every operation on a host begins: all ranks announce what they are about to do, and compare.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -30,6 +31,21 @@ MemoryRef announced_output(const CollectiveContext& context, int local);
 // Views of a local rank's announced memory.
 Result<PeerView> input_view(CollectiveContext& context, int local, std::size_t bytes);
 Result<PeerView> output_view(CollectiveContext& context, int local, std::size_t bytes);
+
+// Bytes after which a long pass over memory looks whether the group still lives: about a tenth of a
+// millisecond's work.
+inline constexpr std::size_t kBytesBetweenLooks = std::size_t{1} << 20;
+// Calls work(begin, size) for consecutive parts of [0, total), a look apart, in units of one element
+// or one byte. Ends with the group's failure, if it fails meanwhile.
+template <typename Work>
+Status in_looks(CollectiveContext& context, std::size_t total, std::size_t unit_bytes, const Work& work) {
+  const std::size_t part = kBytesBetweenLooks / unit_bytes;
+  for (std::size_t begin = 0; begin < total; begin += part) {
+    if (begin > 0 && context.scope.stopped()) return context.scope.check({});
+    work(begin, std::min(part, total - begin));
+  }
+  return Status();
+}
 
 // A synchronisation point: arrive, and wait for all local ranks.
 Status host_synchronise(CollectiveContext& context);

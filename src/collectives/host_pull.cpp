@@ -96,7 +96,9 @@ class Pull {
       longest = std::max(longest, block_bytes(rank));
     }
     const std::size_t offset = block_per_rank() ? block_bytes_ * static_cast<std::size_t>(me_) : 0;
-    pull(0, longest, [&](int rank) -> const std::byte* { return views[rank].data + offset; });
+    LOCKSTEP_RETURN_IF_ERROR(in_looks(context_, longest, 1, [&](std::size_t begin, std::size_t bytes) {
+      pull(begin, bytes, [&](int rank) -> const std::byte* { return views[rank].data + offset + begin; });
+    }));
     return host_synchronise(context_);
   }
 
