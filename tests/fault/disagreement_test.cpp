@@ -120,9 +120,10 @@ TEST_P(Abort, FromAnotherThreadEndsPendingOperationsOnAllRanks) {
   ProcessSet ranks =
       start_ranks(3, "aborted_by_rank_1", {.rank_variables = [](int rank) { return variables_for(GetParam(), rank); }});
   for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_THAT(await_failure(ranks, rank, 30).text, AllOf(HasSubstr("aborted"), NamesRank(1, ranks.pid(1)),
-                                                           HasSubstr("the validation loss is not a number"),
-                                                           HasSubstr(rank == 1 ? "recv from rank 0" : "barrier #2")));
+    EXPECT_THAT(
+        await_failure(ranks, rank, 30).text,
+        AllOf(HasSubstr("aborted"), NamesRank(1, ranks.pid(1)), HasSubstr("the validation loss is not a number"),
+              ContainsRegex(rank == 1 ? "recv from rank 0" : "barrier #[12] of")));
   }
   expect_success(ranks, 30);
 }
