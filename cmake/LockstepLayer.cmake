@@ -13,6 +13,9 @@ endif()
 if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_compile_options INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -g)
   target_link_options(lockstep_compile_options INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
+  # The kernels for the baseline instruction set only: the others come from the same templates, and
+  # instrumented they take minutes each to compile.
+  target_compile_definitions(lockstep_compile_options INTERFACE HWY_COMPILE_ONLY_STATIC)
 endif()
 if(LOCKSTEP_BUILD_FUZZERS)  # instrumented everywhere: coverage is what guides a fuzzer
   target_compile_options(lockstep_compile_options INTERFACE

@@ -94,12 +94,11 @@ void ControlPlane::run() {
       queue_heartbeat();
       next_heartbeat = now + interval_;
     }
+    // Asked before sending: whatever was queued before the end was ordered is then sent below.
+    const auto flush_until = stop_ordered();
     bool all_sent = true;
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) all_sent &= write_to(static_cast<int>(rank));
-    {
-      const std::lock_guard lock(mutex_);
-      if (stopping_ && (all_sent || flush_until_.expired())) break;
-    }
+    if (flush_until && (all_sent || flush_until->expired())) break;
     poll_once(std::max(Clock::duration::zero(), next_heartbeat - now));
     const auto after = Clock::now();
     // A long gap means that this process itself was stopped; what peers sent meanwhile is being
@@ -115,6 +114,12 @@ void ControlPlane::run() {
     if (peer.socket.valid()) ::shutdown(peer.socket.get(), SHUT_WR);
     peer.socket.reset();
   }
+}
+
+std::optional<Deadline> ControlPlane::stop_ordered() {
+  const std::lock_guard lock(mutex_);
+  if (!stopping_) return std::nullopt;
+  return flush_until_;
 }
 
 void ControlPlane::poll_once(Deadline::Duration timeout) {

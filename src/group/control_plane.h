@@ -65,6 +65,8 @@ class ControlPlane {
 
   void run();
   void queue_heartbeat();
+  // Until when to send what is queued, once the end was ordered.
+  std::optional<Deadline> stop_ordered();
   void poll_once(Deadline::Duration timeout);
   // Reads and handles what has come; how the connection has ended, if it has.
   std::optional<std::string> read_from(int rank);
