@@ -27,9 +27,10 @@ fi
 
 build dev && run_tests dev
 phase "format" tools/format --check
-# Sanitizers look at the code, not at the packaging; what is slow is for the nightly run.
-for sanitizer in tsan asan-ubsan; do
-  build $sanitizer && run_tests $sanitizer -LE 'slow|packaging|layering'
-done
+# Sanitizers look at the code, not at the packaging. The long matrices of types, operations and counts run the same
+# code as the shorter tests beside them: with sanitizers they are for the nightly run. The kernels know no threads.
+matrices='ReductionsOfEveryTypeAndOperation|MovesOfEveryType|LargeBuffersWithDefaultOptions|AllReduceTakesEveryCount'
+build tsan && run_tests tsan -LE 'slow|packaging|layering' -E "$matrices|Targets/Kernels"
+build asan-ubsan && run_tests asan-ubsan -LE 'slow|packaging|layering' -E "$matrices"
 build clang lockstep_engine && phase "clang-tidy" tools/tidy
 finish
