@@ -79,10 +79,10 @@ Result<InitMethod> method_from_environment(const InitOptions& options, const Env
 
   const bool alone = method.world_size.value_or(options.world_size.value_or(0)) == 1;
   std::vector<std::string> missing;
-  if (!method.rank && !options.rank) missing.push_back("RANK");
-  if (!method.world_size && !options.world_size) missing.push_back("WORLD_SIZE");
-  if (!host && !alone) missing.push_back("MASTER_ADDR");
-  if (!*port && !alone) missing.push_back("MASTER_PORT");
+  if (!method.rank && !options.rank) missing.emplace_back("RANK");
+  if (!method.world_size && !options.world_size) missing.emplace_back("WORLD_SIZE");
+  if (!host && !alone) missing.emplace_back("MASTER_ADDR");
+  if (!*port && !alone) missing.emplace_back("MASTER_PORT");
   if (!missing.empty()) {
     return wrong(fmt::format(
         "init_method env:// needs the environment variables RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; not set: "

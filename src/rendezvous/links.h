@@ -26,7 +26,8 @@ struct LinkName {
   int peer = 0;
   std::string role;
   std::uint32_t index = 0;
-  friend auto operator<=>(const LinkName&, const LinkName&) = default;
+  // clang-tidy takes the comparison with 0 inside for a null pointer.
+  friend auto operator<=>(const LinkName&, const LinkName&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // What all links of one rank have in common.

@@ -12,8 +12,8 @@ namespace {
 constexpr std::uint32_t kMagic = 0x5652534C;  // "LSRV"
 constexpr std::uint16_t kVersion = 1;
 constexpr std::size_t kMaxTextBytes = 255;
-constexpr std::size_t kMaxMessageBytes = 64 * 1024;
-constexpr std::size_t kMaxValueBytes = 64 * 1024;
+constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 10;
+constexpr std::size_t kMaxValueBytes = std::size_t{64} << 10;
 constexpr std::size_t kMaxCount = 65536;
 
 enum class Kind : std::uint16_t { member = 1, invitation = 2, failure = 3, values = 4, ranks = 5 };

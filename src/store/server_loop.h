@@ -60,7 +60,7 @@ class ServerLoop {
   bool serve_requests(ServerConnection& connection);
   void execute(ServerConnection& connection, store_protocol::Request request);
   Status keep_will(ServerConnection& connection, const std::string& key, const std::string& value);
-  void answer(ServerConnection& connection, store_protocol::Answer answer);
+  void answer(ServerConnection& connection, const store_protocol::Answer& answer);
   void begin_wait(ServerConnection& connection, store_protocol::Request request);
   void finish_wait(ServerConnection& connection, std::uint64_t id);
   void forget_wait(ServerConnection& connection, std::uint64_t id, bool completed);

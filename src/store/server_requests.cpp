@@ -129,7 +129,7 @@ void ServerLoop::execute(ServerConnection& connection, Request request) {
       Answer result = answer_to(request);
       result.status = keep_will(connection, request.keys.front(), request.value);
       result.number = result.status.ok() ? 1 : 0;
-      answer(connection, std::move(result));
+      answer(connection, result);
       return;
     }
     case Op::withdraw_last_will: {
@@ -163,7 +163,7 @@ Status ServerLoop::keep_will(ServerConnection& connection, const std::string& ke
   return {};
 }
 
-void ServerLoop::answer(ServerConnection& connection, Answer answer) {
+void ServerLoop::answer(ServerConnection& connection, const Answer& answer) {
   connection.queue(store_protocol::format_answer(answer));
   if (connection.overflowing()) {
     doom(connection, Status(StatusCode::resource_exhausted, "it does not read its answers"));
