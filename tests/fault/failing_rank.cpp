@@ -42,9 +42,9 @@ int run_until_failure(const GroupOptions& options, const std::function<void(Proc
     const Status later = error_of([&] { group->barrier(); });
     require(later.code() == failure.code(), "a later call says something else: " + later.to_string());
     require(group->health().code() == failure.code(), "health() says something else: " + group->health().to_string());
-    require(Clock::now() - before < std::chrono::milliseconds(500), "a later call of a dead group took long");
+    require(Clock::now() - before < std::chrono::seconds(3), "a later call of a dead group took long");
     group.reset();
-    require(Clock::now() - before < std::chrono::milliseconds(1500), "a dead group took long to be destroyed");
+    require(Clock::now() - before < std::chrono::seconds(6), "a dead group took long to be destroyed");
   }
   nothing.check();
   return 0;
@@ -68,14 +68,32 @@ Failure await_failure(ProcessSet& ranks, int rank, double seconds) {
   return ::testing::ContainsRegex(fmt::format("rank {} \\(host [^ ,]+, pid {}\\)", rank, pid));
 }
 
-void report_detection(const std::string& what, Clock::time_point start, const std::vector<Failure>& failures,
+StallWatch::StallWatch()
+    : thread_([this] {
+        constexpr auto kNap = std::chrono::milliseconds(2);
+        for (auto before = Clock::now(); !stop_;) {
+          std::this_thread::sleep_for(kNap);
+          const auto now = Clock::now();
+          longest_ = std::max(longest_.load(), std::chrono::duration<double>(now - before - kNap).count());
+          before = now;
+        }
+      }) {}
+
+StallWatch::~StallWatch() {
+  stop_ = true;
+  thread_.join();
+}
+
+void report_detection(const std::string& what, const StallWatch& watch, const std::vector<Failure>& failures,
                       double limit_seconds) {
   double latest = 0;
   for (const auto& failure : failures) {
-    latest = std::max(latest, std::chrono::duration<double>(failure.when - start).count());
+    latest = std::max(latest, std::chrono::duration<double>(failure.when - watch.start()).count());
   }
-  std::cout << fmt::format("[ detected ] {}: after {:.1f} ms\n", what, latest * 1000);
-  EXPECT_LE(latest, limit_seconds) << what;
+  const double stall = watch.longest_seconds();
+  std::cout << fmt::format("[ detected ] {}: after {:.1f} ms (the machine stalled for {:.1f} ms)\n", what,
+                           latest * 1000, stall * 1000);
+  EXPECT_LE(latest, limit_seconds + stall) << what;
 }
 
 }  // namespace lockstep::testing

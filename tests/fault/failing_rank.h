@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 #include <lockstep/group/process_group.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "multiproc/rank_process.h"
@@ -50,8 +52,25 @@ Failure await_failure(ProcessSet& ranks, int rank, double seconds);
 // What a message must contain to name a rank: "rank 2 (host ..., pid 4711)".
 ::testing::Matcher<std::string> NamesRank(int rank, pid_t pid);
 
-// Milliseconds from `start` to the latest of the failures; printed, and recorded as a property.
-void report_detection(const std::string& what, Deadline::Clock::time_point start, const std::vector<Failure>& failures,
+// Measures from its construction how long the machine let a thread wait that wanted to run: what is
+// promised within a second cannot be kept by processes that do not get to run for a second.
+class StallWatch {
+ public:
+  StallWatch();
+  ~StallWatch();
+  double longest_seconds() const { return longest_.load(); }
+  Deadline::Clock::time_point start() const { return start_; }
+
+ private:
+  const Deadline::Clock::time_point start_ = Deadline::Clock::now();
+  std::atomic<double> longest_{0};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+// From the start of the watch to the latest of the failures: printed, and at most `limit_seconds`,
+// stalls of the machine not counted.
+void report_detection(const std::string& what, const StallWatch& watch, const std::vector<Failure>& failures,
                       double limit_seconds);
 
 }  // namespace lockstep::testing

@@ -136,7 +136,7 @@ TEST_P(Kill, IsNoticedInTimeAndNamed) {
   for (int rank = 0; rank < kRanks; ++rank) {
     ASSERT_TRUE(ranks.wait_for_line(rank, "ready", in_seconds(60))) << ranks.report();
   }
-  const auto start = Deadline::Clock::now();
+  const StallWatch watch;
   ASSERT_TRUE(ranks.kill(who, SIGKILL));
   std::vector<Failure> failures;
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -145,7 +145,7 @@ TEST_P(Kill, IsNoticedInTimeAndNamed) {
     EXPECT_THAT(failures.back().text,
                 AllOf(HasSubstr("peer_lost"), NamesRank(who, ranks.pid(who)), ContainsRegex(phase.operation)));
   }
-  report_detection(fmt::format("kill -9 of rank {}, {}, {}", who, phase.role, to_string(wire)), start, failures,
+  report_detection(fmt::format("kill -9 of rank {}, {}, {}", who, phase.role, to_string(wire)), watch, failures,
                    promised_seconds(wire));
   ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
   for (int rank = 0; rank < kRanks; ++rank) {

@@ -56,7 +56,7 @@ TEST_P(KillWhileForming, IsNoticedInTimeAndNamed) {
                                                   {"LOCKSTEP_STORE_FD", std::nullopt}}});
   ASSERT_NO_FATAL_FAILURE(await_meeting(*store, kRanks, in_seconds(30))) << ranks.report();
 
-  const auto start = Deadline::Clock::now();
+  const StallWatch watch;
   ASSERT_TRUE(ranks.kill(victim, SIGKILL));
   std::vector<Failure> failures;
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -64,7 +64,7 @@ TEST_P(KillWhileForming, IsNoticedInTimeAndNamed) {
     failures.push_back(await_failure(ranks, rank, 20));
     EXPECT_THAT(failures.back().text, AllOf(HasSubstr("peer_lost"), NamesRank(victim, ranks.pid(victim))));
   }
-  report_detection(fmt::format("kill -9 of rank {} while forming", victim), start, failures, 1.0);
+  report_detection(fmt::format("kill -9 of rank {} while forming", victim), watch, failures, 1.0);
   ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
   for (int rank = 0; rank < kRanks; ++rank) {
     if (rank == victim) continue;
@@ -83,14 +83,14 @@ TEST(KillOfTheStore, WhileFormingIsNoticedInTime) {
       TcpStore::connect("127.0.0.1", static_cast<std::uint16_t>(std::stoi(port)), Secret(), in_seconds(30)));
   ASSERT_NO_FATAL_FAILURE(await_meeting(*store, kRanks, in_seconds(30))) << ranks.report();
 
-  const auto start = Deadline::Clock::now();
+  const StallWatch watch;
   ASSERT_TRUE(ranks.kill(0, SIGKILL));
   std::vector<Failure> failures;
   for (int rank = 1; rank < kRanks; ++rank) {
     failures.push_back(await_failure(ranks, rank, 20));
     EXPECT_THAT(failures.back().text, AllOf(HasSubstr("peer_lost"), HasSubstr("127.0.0.1:" + port)));
   }
-  report_detection("kill -9 of rank 0 with the store while forming", start, failures, 1.0);
+  report_detection("kill -9 of rank 0 with the store while forming", watch, failures, 1.0);
   ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
 }
 

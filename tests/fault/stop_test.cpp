@@ -44,7 +44,7 @@ TEST_P(Stop, IsNoticedWithinTheHeartbeatLimitByTheOthersAndByTheStoppedOneLater)
   ProcessSet ranks = start_ranks(kRanks, "works_with_short_heartbeat",
                                  {.rank_variables = [](int rank) { return variables_for(GetParam(), rank); }});
   await_ready(ranks);
-  const auto start = Deadline::Clock::now();
+  const StallWatch watch;
   ASSERT_TRUE(ranks.kill(kStopped, SIGSTOP));
   std::vector<Failure> failures;
   const auto lost = AllOf(HasSubstr("peer_lost"), NamesRank(kStopped, ranks.pid(kStopped)),
@@ -54,14 +54,14 @@ TEST_P(Stop, IsNoticedWithinTheHeartbeatLimitByTheOthersAndByTheStoppedOneLater)
     failures.push_back(await_failure(ranks, rank, 20));
     EXPECT_THAT(failures.back().text, lost);
   }
-  report_detection("SIGSTOP, " + to_string(GetParam()), start, failures, kNoticedSeconds);
+  report_detection("SIGSTOP, " + to_string(GetParam()), watch, failures, kNoticedSeconds);
   for (const int rank : {0, 2}) ASSERT_TRUE(ranks.wait(rank, in_seconds(20))) << ranks.report();
 
-  const auto continued = Deadline::Clock::now();
+  const StallWatch watch_of_continued;
   ASSERT_TRUE(ranks.kill(kStopped, SIGCONT));
   const Failure own = await_failure(ranks, kStopped, 20);
   EXPECT_THAT(own.text, lost) << "the stopped rank learns that it was given up";
-  report_detection("SIGCONT, " + to_string(GetParam()), continued, {own}, promised_seconds(GetParam()));
+  report_detection("SIGCONT, " + to_string(GetParam()), watch_of_continued, {own}, promised_seconds(GetParam()));
   expect_success(ranks, 20);
 }
 
@@ -72,11 +72,11 @@ TEST(CutLink, IsNoticedWithinTheHeartbeatLimitOnBothSides) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
   ProcessSet ranks = start_ranks(3, "works_with_short_heartbeat", {.hosts = &hosts});
   await_ready(ranks);
-  const auto start = Deadline::Clock::now();
+  const StallWatch watch;
   ASSERT_TRUE(hosts.cut_link(2).ok());
   std::vector<Failure> failures;
   for (int rank = 0; rank < 3; ++rank) failures.push_back(await_failure(ranks, rank, 20));
-  report_detection("link cut, 3 hosts", start, failures, kNoticedSeconds);
+  report_detection("link cut, 3 hosts", watch, failures, kNoticedSeconds);
   for (const int rank : {0, 1}) {
     EXPECT_THAT(failures[static_cast<std::size_t>(rank)].text,
                 AllOf(HasSubstr("peer_lost"), NamesRank(2, ranks.pid(2)), HasSubstr("nothing heard from it")));
@@ -89,14 +89,14 @@ TEST(KillOnAnotherHost, IsNoticedInTime) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
   ProcessSet ranks = start_ranks(4, "works_with_short_heartbeat", {.hosts = &hosts});
   await_ready(ranks);
-  const auto start = Deadline::Clock::now();
+  const StallWatch watch;
   ASSERT_TRUE(ranks.kill(3, SIGKILL));
   std::vector<Failure> failures;
   for (int rank = 0; rank < 3; ++rank) {
     failures.push_back(await_failure(ranks, rank, 20));
     EXPECT_THAT(failures.back().text, AllOf(HasSubstr("peer_lost"), NamesRank(3, ranks.pid(3))));
   }
-  report_detection("kill -9, 2 hosts x 2 ranks", start, failures, 2.0);
+  report_detection("kill -9, 2 hosts x 2 ranks", watch, failures, 2.0);
   ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
 }
 
