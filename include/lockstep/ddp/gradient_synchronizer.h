@@ -1,0 +1,107 @@
+// GradientSynchronizer: DDP without a module. Keeps the parameters and buffers of N replicas equal.
+//
+// DistributedDataParallel is this around a module's forward(). Use it directly for TorchScript modules
+// and hand-written training loops:
+//
+//   lockstep::GradientSynchronizer sync(lockstep::named_tensors(module.named_parameters()),
+//                                       lockstep::named_tensors(module.named_buffers()));
+//   sync.before_forward(batch.size(0));
+//   auto output = module.forward({batch}).toTensor();
+//   sync.after_forward({output});
+//   loss(output).backward();        // gradients are averaged as they become ready
+//
+// Construction is collective, and so are before_forward() (where buffers are broadcast), backward(),
+// join(), verify_in_sync() and register_comm_hook's hooks. One thread trains; autograd's threads may
+// call in concurrently with it.
+#pragma once
+
+#include <torch/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/ddp/comm_hook.h"
+#include "lockstep/ddp/options.h"
+
+namespace lockstep {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+struct JoinOptions {
+  // Divide by the number of all ranks, so that late steps weigh less (PyTorch's default); false: by
+  // the number of ranks that still have data. Sample-weighted averaging needs neither.
+  bool divide_by_initial_world_size = true;
+};
+
+class GradientSynchronizer {
+ public:
+  // Throws Error if the ranks' models differ (naming the parameter and both sides) or no parameter
+  // needs a gradient.
+  explicit GradientSynchronizer(NamedTensors parameters, NamedTensors buffers = {}, const DdpOptions& options = {});
+  ~GradientSynchronizer();
+  GradientSynchronizer(const GradientSynchronizer&) = delete;
+  GradientSynchronizer& operator=(const GradientSynchronizer&) = delete;
+
+  // Around every forward whose result will be trained on. `samples`: this rank's number of samples,
+  // for sample_weighted (-1: the number given to set_sample_count). Throws Error if the backward
+  // before left parameters without gradients (naming them). Nothing happens while gradients are off.
+  void before_forward(std::int64_t samples = -1);
+  // `outputs`: every tensor that the loss may depend on.
+  void after_forward(const std::vector<at::Tensor>& outputs);
+
+  // This rank's number of samples in the next forward (sample_weighted).
+  void set_sample_count(std::int64_t samples);
+
+  // While it lives, backward only accumulates. The next backward outside of it averages all that was
+  // accumulated.
+  class NoSync {
+   public:
+    explicit NoSync(GradientSynchronizer& synchronizer);
+    ~NoSync();
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    GradientSynchronizer& synchronizer_;
+    bool before_;
+  };
+  [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
+
+  // Runs `train_loop`, in which ranks may take different numbers of steps: a rank whose loop has
+  // ended takes part in the others' collectives, with gradients of zero, until all have ended. Then
+  // parameters and buffers are taken from a rank that made all steps. Every rank calls it.
+  void join(const std::function<void()>& train_loop, const JoinOptions& options = {});
+
+  // Throws Error naming the first parameter or buffer that is not bit-identical on all ranks, and
+  // the ranks. Collective.
+  void verify_in_sync();
+
+  // Replaces the all-reduce of buckets. Before the first backward; once.
+  void register_comm_hook(std::shared_ptr<CommHook> hook);
+
+  const DdpLoggingData& logging_data() const;
+  const std::shared_ptr<TensorGroup>& process_group() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// From an OrderedDict (torch::nn) or TorchScript's lists of named values.
+template <typename Named>
+NamedTensors named_tensors(const Named& named) {
+  NamedTensors result;
+  for (const auto& item : named) {
+    if constexpr (requires { item.key(); }) {
+      result.emplace_back(item.key(), item.value());
+    } else {
+      result.emplace_back(item.name, item.value);
+    }
+  }
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+// The job's process group, as PyTorch users know it.
+//
+//   lockstep::init_process_group();          // RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+//   ...
+//   lockstep::destroy_process_group();
+// or, ended by its scope: lockstep::ProcessGroupScope job;
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/ddp/tensor_group.h"
+
+namespace lockstep {
+
+class ProcessGroup;
+
+struct ProcessGroupOptions {
+  std::string backend = "lockstep";
+  // "env://", "tcp://host:port", "file:///path"; rank and world size may stand in it or below.
+  std::string init_method = "env://";
+  std::optional<int> rank = std::nullopt;
+  std::optional<int> world_size = std::nullopt;
+  // Deadline of every operation that sets none of its own.
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};
+  // How long forming the group may take.
+  std::chrono::milliseconds init_timeout{std::chrono::minutes(5)};
+  // A peer that is silent this long is lost.
+  std::chrono::milliseconds heartbeat{std::chrono::seconds(10)};
+  std::string group_name = "world";
+};
+
+// Meets the other ranks and makes the default group. Throws Error; also if there is one already.
+std::shared_ptr<TensorGroup> init_process_group(const ProcessGroupOptions& options = {});
+// Drops the default group: finishes what was issued and says goodbye. Objects that still hold it (a
+// DistributedDataParallel) keep it alive until they go. Nothing if there is none.
+void destroy_process_group();
+
+bool is_initialized();
+// Of the default group, or of `group`. Throw Error if there is neither.
+int get_rank(const std::shared_ptr<TensorGroup>& group = nullptr);
+int get_world_size(const std::shared_ptr<TensorGroup>& group = nullptr);
+const std::string& get_backend(const std::shared_ptr<TensorGroup>& group = nullptr);
+// `group` itself, or the default group. Throws Error if there is none.
+std::shared_ptr<TensorGroup> group_or_default(const std::shared_ptr<TensorGroup>& group = nullptr);
+
+// A group of some ranks of the default group. Every rank may call it, as in PyTorch; those that are
+// not in `ranks` get a null pointer and do not communicate.
+std::shared_ptr<TensorGroup> new_group(const std::vector<int>& ranks, const std::string& name = "");
+
+// Puts tensors on an engine group that the caller has made.
+std::shared_ptr<TensorGroup> make_tensor_group(std::shared_ptr<ProcessGroup> group);
+
+// The default group for the length of a scope.
+class ProcessGroupScope {
+ public:
+  explicit ProcessGroupScope(const ProcessGroupOptions& options = {}) : group_(init_process_group(options)) {}
+  ~ProcessGroupScope() {
+    group_.reset();
+    destroy_process_group();
+  }
+  ProcessGroupScope(const ProcessGroupScope&) = delete;
+  ProcessGroupScope& operator=(const ProcessGroupScope&) = delete;
+
+  const std::shared_ptr<TensorGroup>& group() const { return group_; }
+  int rank() const { return group_->rank(); }
+  int world_size() const { return group_->size(); }
+
+ private:
+  std::shared_ptr<TensorGroup> group_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+// Finding the tensors in whatever forward() takes and returns.
+//
+// Known: tensors, optional, vector, array, pair, tuple, map, c10::Dict, IValue and any nesting of these;
+// numbers and strings hold none. A struct of your own joins with a function beside it:
+//   template <typename F> void for_each_tensor(const MyOutput& output, F&& visit) { visit(output.logits); }
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <ranges>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace lockstep {
+
+namespace detail {
+template <typename T>
+concept TupleLike = requires {
+  std::tuple_size<std::remove_cvref_t<T>>::value;
+};
+template <typename T>
+concept OptionalLike = requires(const T& value) {
+  value.has_value();
+  *value;
+};
+
+template <typename F>
+void visit_ivalue(const c10::IValue& value, F&& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isTuple()) {
+    for (const c10::IValue& element : value.toTupleRef().elements()) visit_ivalue(element, visit);
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) visit_ivalue(element, visit);
+  } else if (value.isGenericDict()) {
+    for (const auto& item : value.toGenericDict()) visit_ivalue(item.value(), visit);
+  }
+}
+}  // namespace detail
+
+// Calls `visit(const at::Tensor&)` for every defined tensor in `value`, always in the same order.
+template <typename T, typename F>
+void for_each_tensor(const T& value, F&& visit) {
+  if constexpr (std::is_base_of_v<at::Tensor, T>) {
+    if (value.defined()) visit(value);
+  } else if constexpr (std::is_same_v<T, c10::IValue>) {
+    detail::visit_ivalue(value, visit);
+  } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<T, std::string_view>) {
+    // No tensors here.
+  } else if constexpr (std::ranges::range<T>) {
+    for (const auto& element : value) {
+      if constexpr (requires { element.value(); }) {  // c10::Dict, torch::OrderedDict
+        for_each_tensor(element.value(), visit);
+      } else {
+        for_each_tensor(element, visit);
+      }
+    }
+  } else if constexpr (detail::TupleLike<T>) {  // a map's elements are pairs
+    std::apply([&](const auto&... elements) { (for_each_tensor(elements, visit), ...); }, value);
+  } else if constexpr (detail::OptionalLike<T>) {
+    if (value.has_value()) for_each_tensor(*value, visit);
+  } else {
+    static_assert(std::is_arithmetic_v<T>,
+                  "DistributedDataParallel cannot find the tensors in this type: write a function "
+                  "for_each_tensor(const Type&, visit) beside it (see lockstep/ddp/output_tensors.h)");
+  }
+}
+
+// The first dimension of the first tensor among the arguments; -1 if there is none.
+template <typename... Inputs>
+std::int64_t sample_count(const Inputs&... inputs) {
+  std::int64_t count = -1;
+  const auto look_at = [&count](const auto& input) {
+    if constexpr (std::is_base_of_v<at::Tensor, std::remove_cvref_t<decltype(input)>>) {
+      if (count < 0 && input.defined() && input.dim() > 0) count = input.size(0);
+    }
+  };
+  (look_at(inputs), ...);
+  return count;
+}
+
+}  // namespace lockstep

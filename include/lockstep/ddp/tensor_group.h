@@ -1,0 +1,74 @@
+// TensorGroup: ranks that exchange tensors. The seam between DDP and whatever moves the bytes.
+//
+// DDP, the tensor collectives and the hooks know only this interface. Lockstep's own engine stands
+// behind it as backend "lockstep"; other engines join by implementing it.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/status.h"
+#include "lockstep/collectives/types.h"
+#include "lockstep/group/options.h"
+#include "lockstep/group/work.h"
+
+namespace lockstep {
+
+// The contract is ProcessGroup's: all ranks issue the same collectives in the same order; operations
+// are complete when their Work is; a failure ends the group on every rank. Every tensor passed here
+// is dense, contiguous (as one block of memory), defined, and was accepted by check(); it must live,
+// and must not be touched, until the Work is complete: the group keeps a reference. Thread-safe.
+class TensorGroup : public std::enable_shared_from_this<TensorGroup> {
+ public:
+  virtual ~TensorGroup() = default;
+
+  virtual const std::string& backend() const = 0;  // "lockstep"
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual int local_rank() const = 0;
+  virtual int local_size() const = 0;
+  virtual std::string describe() const = 0;
+
+  // Ok if tensors of this dtype and device can be moved and, where `op` is given, reduced; else why
+  // not and what to do instead.
+  virtual Status check(const at::Tensor& tensor, std::optional<ReduceOp> op) const = 0;
+
+  virtual Work all_reduce(const at::Tensor& tensor, const ReduceOptions& options) = 0;
+  virtual Work reduce(const at::Tensor& tensor, int root, const ReduceOptions& options) = 0;
+  virtual Work broadcast(const at::Tensor& tensor, int root, const CallOptions& options) = 0;
+  // output.numel() == size() * input.numel()
+  virtual Work all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) = 0;
+  // counts[r] elements come from rank r.
+  virtual Work all_gather_v(const at::Tensor& input, const at::Tensor& output, std::span<const std::size_t> counts,
+                            const CallOptions& options) = 0;
+  virtual Work reduce_scatter(const at::Tensor& input, const at::Tensor& output, const ReduceOptions& options) = 0;
+  // `output` (gather) and `input` (scatter) are undefined tensors on ranks other than the root.
+  virtual Work gather(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) = 0;
+  virtual Work scatter(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) = 0;
+  virtual Work all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) = 0;
+  virtual Work barrier(const CallOptions& options) = 0;
+  virtual Work send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) = 0;
+  virtual Work recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) = 0;
+
+  // A flat, uninitialised tensor in the memory that this group reduces fastest (registered memory).
+  // Outlives the group.
+  virtual at::Tensor empty(std::int64_t count, at::ScalarType dtype) = 0;
+  // The same as bytes, with whatever keeps them alive: for allocators.
+  struct Memory {
+    std::byte* data = nullptr;
+    std::shared_ptr<void> owner;
+  };
+  virtual Memory allocate(std::size_t bytes) = 0;
+
+  // A group of some ranks of this one; only its members call it.
+  virtual std::shared_ptr<TensorGroup> new_group(std::span<const int> ranks, const std::string& name) = 0;
+  virtual void abort(const std::string& reason) = 0;
+  virtual Status health() const = 0;
+};
+
+}  // namespace lockstep

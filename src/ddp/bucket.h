@@ -1,0 +1,49 @@
+// A bucket: gradients that are reduced together, and the memory that this happens in.
+//
+// A packed bucket has memory of its own (the group's), into which gradients are copied. A bucket of one
+// large gradient has none: it is reduced in the gradient's own memory, wherever autograd put it. Knows
+// tensors, not autograd. Not thread-safe.
+#pragma once
+
+#include <vector>
+
+#include "lockstep/ddp/comm_hook.h"
+
+namespace lockstep::detail {
+
+class Bucket {
+ public:
+  // `parameters`: this bucket's, in order; all of one dtype. `alone`: there is one, reduced in place.
+  Bucket(TensorGroup& group, std::vector<at::Tensor> parameters, bool alone);
+
+  std::size_t size() const { return parameters_.size(); }
+  std::int64_t bytes() const { return count_ * static_cast<std::int64_t>(c10::elementSize(dtype_)); }
+  bool alone() const { return alone_; }
+
+  // Takes the gradient of the slot-th parameter in, times `scale` (exactly 0 makes it zero, even if
+  // it is NaN). `gradient` may be undefined: zero.
+  void put(std::size_t slot, const at::Tensor& gradient, double scale);
+  // What is reduced: flat and contiguous. All slots must have been put.
+  const at::Tensor& flat() const { return flat_; }
+  GradBucket for_hook(std::size_t index, bool is_last) const;
+  // After the reduction: the slot's gradient in the bucket's own memory, shaped as the parameter. Stays
+  // valid as long as the tensor lives.
+  const at::Tensor& reduced(std::size_t slot) const { return views_[slot]; }
+  // True if reduced(slot) is the memory of `gradient` itself, so that nothing has to be copied.
+  bool in_place(std::size_t slot, const at::Tensor& gradient) const;
+  // Drops a gradient's memory that was borrowed for the pass.
+  void release();
+
+ private:
+  void adopt(const at::Tensor& gradient);
+
+  TensorGroup& group_;
+  const std::vector<at::Tensor> parameters_;
+  const bool alone_;
+  at::ScalarType dtype_;
+  std::int64_t count_ = 0;
+  at::Tensor flat_;                // alone: only during a pass
+  std::vector<at::Tensor> views_;  // alone: only during a pass
+};
+
+}  // namespace lockstep::detail

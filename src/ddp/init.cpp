@@ -1,0 +1,91 @@
+#include "lockstep/ddp/init.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "ddp/engine_group.h"
+
+namespace lockstep {
+
+namespace {
+
+struct Default {
+  std::mutex mutex;
+  std::shared_ptr<TensorGroup> group;  // guarded by mutex
+};
+
+// Never destroyed: a group that is still there when the process exits must not say goodbye from a
+// static destructor, when its threads' world is already being torn down.
+Default& the_default() {
+  static Default* value = new Default;
+  return *value;
+}
+
+std::shared_ptr<TensorGroup> current() {
+  std::lock_guard lock(the_default().mutex);
+  return the_default().group;
+}
+
+std::shared_ptr<TensorGroup> make_group(const ProcessGroupOptions& options) {
+  if (options.backend != "lockstep") {
+    throw Error(
+        {StatusCode::invalid_argument,
+         fmt::format("init_process_group: there is no backend \"{}\"; this build has: lockstep", options.backend)});
+  }
+  InitOptions init{.init_method = options.init_method, .rank = options.rank, .world_size = options.world_size};
+  init.group.name = options.group_name;
+  init.group.timeout = options.timeout;
+  init.group.init_timeout = options.init_timeout;
+  init.group.heartbeat = options.heartbeat;
+  return make_tensor_group(ProcessGroup::create(init));
+}
+
+}  // namespace
+
+std::shared_ptr<TensorGroup> make_tensor_group(std::shared_ptr<ProcessGroup> group) {
+  return std::make_shared<detail::EngineGroup>(std::move(group));
+}
+
+std::shared_ptr<TensorGroup> init_process_group(const ProcessGroupOptions& options) {
+  if (is_initialized()) {
+    throw Error({StatusCode::already_exists,
+                 "init_process_group: there is a default group already; call destroy_process_group() first"});
+  }
+  std::shared_ptr<TensorGroup> group = make_group(options);
+  std::lock_guard lock(the_default().mutex);
+  the_default().group = group;
+  return group;
+}
+
+void destroy_process_group() {
+  std::shared_ptr<TensorGroup> group;
+  {
+    std::lock_guard lock(the_default().mutex);
+    group.swap(the_default().group);
+  }
+}
+
+bool is_initialized() { return current() != nullptr; }
+
+std::shared_ptr<TensorGroup> group_or_default(const std::shared_ptr<TensorGroup>& group) {
+  if (group) return group;
+  if (std::shared_ptr<TensorGroup> found = current()) return found;
+  throw Error({StatusCode::not_found,
+               "there is no default process group: call lockstep::init_process_group() first, or pass a group"});
+}
+
+int get_rank(const std::shared_ptr<TensorGroup>& group) { return group_or_default(group)->rank(); }
+
+int get_world_size(const std::shared_ptr<TensorGroup>& group) { return group_or_default(group)->size(); }
+
+const std::string& get_backend(const std::shared_ptr<TensorGroup>& group) { return group_or_default(group)->backend(); }
+
+std::shared_ptr<TensorGroup> new_group(const std::vector<int>& ranks, const std::string& name) {
+  std::shared_ptr<TensorGroup> group = group_or_default();
+  if (std::find(ranks.begin(), ranks.end(), group->rank()) == ranks.end()) return nullptr;
+  return group->new_group(ranks, name);
+}
+
+}  // namespace lockstep

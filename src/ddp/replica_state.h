@@ -1,0 +1,22 @@
+// Keeping the tensors of several replicas equal: the same list everywhere, rank 0's values, and the
+// proof that they are the same. All functions are collective over the group.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/ddp/gradient_synchronizer.h"
+
+namespace lockstep::detail {
+
+// Throws Error, on every rank, if the lists differ in number, names, shapes, types or in which of
+// them need gradients; names the first difference and both sides.
+void check_same_model(TensorGroup& group, const NamedTensors& parameters, const NamedTensors& buffers);
+
+// Every rank's tensors become `root`'s. Small ones travel together.
+void broadcast_tensors(TensorGroup& group, const std::vector<at::Tensor>& tensors, int root);
+
+// Throws Error, on every rank, naming the first tensor that is not bit-identical everywhere.
+void check_identical(TensorGroup& group, const NamedTensors& parameters, const NamedTensors& buffers);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,2 @@
+#include "lockstep/ddp/spawn.h"
+namespace lockstep {}

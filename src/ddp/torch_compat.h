@@ -1,0 +1,65 @@
+// Every difference between the LibTorch versions that Lockstep builds with (1.13 to 2.x).
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/version.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#define LOCKSTEP_TORCH_AT_LEAST(major, minor) \
+  (TORCH_VERSION_MAJOR > (major) || (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
+
+namespace lockstep::compat {
+
+// A post hook that only wants to know that the node has run.
+class PostHook : public torch::autograd::FunctionPostHook {
+ public:
+  explicit PostHook(std::function<void()> function) : function_(std::move(function)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    function_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> function_;
+};
+
+inline std::shared_ptr<torch::autograd::Node> gradient_accumulator(const at::Tensor& parameter) {
+  return torch::autograd::impl::grad_accumulator(parameter);
+}
+
+// Calls `function` when the backward that runs on this thread is over, on the thread that called it.
+inline void at_end_of_backward(std::function<void()> function) {
+  torch::autograd::Engine::get_default_engine().queue_callback(std::move(function));
+}
+
+// Base of an allocator that wraps another one. LibTorch 2.3 made copy_data() pure.
+class WrappingAllocator : public c10::Allocator {
+ public:
+  explicit WrappingAllocator(c10::Allocator* wrapped) : wrapped_(wrapped) {}
+#if LOCKSTEP_TORCH_AT_LEAST(2, 3)
+  at::DataPtr allocate(std::size_t bytes) override { return allocate_bytes(bytes); }
+  void copy_data(void* destination, const void* source, std::size_t bytes) const override {
+    default_copy_data(destination, source, bytes);
+  }
+#else
+  at::DataPtr allocate(std::size_t bytes) const override {
+    return const_cast<WrappingAllocator*>(this)->allocate_bytes(bytes);
+  }
+#endif
+
+ protected:
+  virtual at::DataPtr allocate_bytes(std::size_t bytes) = 0;
+  c10::Allocator* wrapped_;
+};
+
+}  // namespace lockstep::compat
