@@ -112,13 +112,23 @@ void Reducer::check_last_pass() {
   std::lock_guard lock(mutex_);
   if (tracker_->state() == ReadyTracker::State::collecting) {
     const std::vector<std::size_t> missing = tracker_->missing();
-    const std::string sentence = fmt::format(
-        "rank {}: {} of {} parameters got no gradient in the last backward: {}. If the model does not always use them, "
-        "set "
-        "DdpOptions::find_unused_parameters (or static_graph, if it is always the same ones); every output of "
-        "forward() must "
-        "take part in the loss; if backward() threw an exception, the training cannot go on",
-        group_->rank(), missing.size(), parameters_.size(), names(missing));
+    const std::string sentence =
+        passes_since_forward_ > 0
+            ? fmt::format(
+                  "rank {}: parameters got gradients again after all had been averaged, in the same backward or in one "
+                  "without a forward "
+                  "of its own. If they are used in several re-entrant (checkpointed) segments, set "
+                  "DdpOptions::static_graph",
+                  group_->rank())
+            : fmt::format(
+                  "rank {}: {} of {} parameters got no gradient in the last backward: {}. If the model does not always "
+                  "use them, "
+                  "set "
+                  "DdpOptions::find_unused_parameters (or static_graph, if it is always the same ones); every output "
+                  "of "
+                  "forward() must "
+                  "take part in the loss; if backward() threw an exception, the training cannot go on",
+                  group_->rank(), missing.size(), parameters_.size(), names(missing));
     tracker_->reset();
     group_->abort(sentence);
     throw Error({StatusCode::mismatch, sentence});
@@ -129,6 +139,7 @@ void Reducer::check_last_pass() {
 void Reducer::expect_backward(const std::vector<at::Tensor>& outputs) {
   std::lock_guard lock(mutex_);
   clock_.forward_ended();
+  passes_since_forward_ = 0;
   if (memory_) memory_->open();
   unused_.clear();
   if (options_.static_graph) {
@@ -284,6 +295,7 @@ void Reducer::finish_pass(bool keep_gradients) {
     throw;
   }
   logging_.steps += 1;
+  passes_since_forward_ += 1;
   logging_.backward_compute_seconds = clock_.compute_seconds();
   logging_.backward_communication_seconds = clock_.communication_seconds();
   logging_.overlap_seconds = clock_.overlap_seconds();

@@ -119,6 +119,7 @@ class Reducer {
   at::Tensor used_map_;
   Work used_map_work_;
   std::int64_t in_place_bytes_ = 0;
+  int passes_since_forward_ = 0;
   PassClock clock_;
   DdpLoggingData logging_;
 };

@@ -1,0 +1,109 @@
+// Fashion-MNIST on several processes: a data sampler, a convolutional network with batch norm, progress,
+// evaluation on all ranks, and the proof that the replicas are bit-identical.
+//
+//   ./03_fashion_mnist [--nproc 2] [--epochs 3] [--batch 64] [--samples 60000] [--compare 1]
+// --compare 1 first trains a little with one process, and says how much faster all of them are.
+#include <lockstep/lockstep.h>
+#include <torch/torch.h>
+
+#include <cstdio>
+
+#include "common/command_line.h"
+#include "common/fashion_mnist.h"
+#include "common/progress.h"
+
+namespace {
+
+// Each rank judges its own share; the counts are summed. Returns the accuracy over all test images.
+double test_accuracy(FashionNet& model, const FashionMnist& data) {
+  torch::NoGradGuard no_grad;
+  model->eval();
+  const int rank = lockstep::get_rank(), world = lockstep::get_world_size();
+  std::vector<std::size_t> mine;
+  for (std::size_t i = static_cast<std::size_t>(rank); i < *data.size(); i += static_cast<std::size_t>(world)) mine.push_back(i);
+  torch::Tensor right = torch::zeros({1}, torch::kLong);
+  for (std::size_t begin = 0; begin < mine.size(); begin += 500) {
+    const auto batch = data.batch({mine.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   mine.begin() + static_cast<std::ptrdiff_t>(std::min(begin + 500, mine.size()))});
+    right += model(batch.data).argmax(1).eq(batch.target).sum();
+  }
+  lockstep::all_reduce(right);
+  model->train();
+  return right.item<double>() / static_cast<double>(*data.size());
+}
+
+// Samples per second of one process alone, with the same batch.
+double speed_of_one(const FashionMnist& data, std::size_t batch, int steps) {
+  FashionNet model;
+  torch::optim::Adam optimizer(model->parameters(), 2e-3);
+  std::vector<std::size_t> indices(batch);
+  std::chrono::steady_clock::time_point begin;
+  for (int step = -3; step < steps; ++step) {  // three to warm up
+    if (step == 0) begin = std::chrono::steady_clock::now();
+    for (std::size_t i = 0; i < batch; ++i) indices[i] = (static_cast<std::size_t>(step + 3) * batch + i) % *data.size();
+    const auto example = data.batch(indices);
+    optimizer.zero_grad();
+    torch::cross_entropy_loss(model(example.data), example.target).backward();
+    optimizer.step();
+  }
+  return static_cast<double>(batch) * steps / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void train(const CommandLine& options) {
+  lockstep::ProcessGroupScope job;
+  const bool leads = job.rank() == 0;
+  torch::manual_seed(1);
+  const FashionMnist data(/*train=*/true), test(/*train=*/false);
+  const auto batch = static_cast<std::size_t>(options.integer("--batch"));
+  const auto samples = std::min<std::size_t>(*data.size(), static_cast<std::size_t>(options.integer("--samples")));
+  double alone = 0;
+  if (options.integer("--compare") != 0) {
+    if (leads) alone = speed_of_one(data, batch, 60);
+    lockstep::barrier();
+  }
+
+  FashionNet model;
+  lockstep::DistributedDataParallel ddp(model);
+  torch::optim::Adam optimizer(ddp->parameters(), torch::optim::AdamOptions(2e-3));
+  lockstep::DistributedSampler sampler(samples, {.seed = 1});
+
+  const int epochs = options.integer("--epochs");
+  double exposed = 0, step_seconds = 0, speed = 0;
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    sampler.set_epoch(static_cast<std::size_t>(epoch));
+    sampler.reset();
+    for (auto& group : optimizer.param_groups()) {  // smaller steps in the last epoch
+      static_cast<torch::optim::AdamOptions&>(group.options()).lr(epoch + 1 == epochs ? 5e-4 : 2e-3);
+    }
+    Progress progress("epoch " + std::to_string(epoch + 1) + "/" + std::to_string(epochs),
+                      static_cast<std::int64_t>(samples), job.rank());
+    while (const auto indices = sampler.next(batch)) {
+      const auto example = data.batch(*indices);
+      optimizer.zero_grad();
+      const torch::Tensor loss = torch::cross_entropy_loss(ddp(example.data), example.target);
+      loss.backward();
+      optimizer.step();
+      exposed += ddp.logging_data().exposed_communication_seconds;
+      progress.advance(static_cast<std::int64_t>(indices->size()) * job.world_size(), loss.item<double>());
+    }
+    step_seconds += progress.seconds();
+    speed = progress.samples_per_second();
+    const double accuracy = test_accuracy(model, test);
+    if (leads) std::printf("epoch %d: test accuracy %.2f %%\n", epoch + 1, accuracy * 100);
+  }
+
+  ddp.verify_in_sync();
+  if (!leads) return;
+  std::printf("%.0f samples/s on %d processes", speed, job.world_size());
+  if (alone > 0) std::printf(", %.0f on one alone: %.2f times as fast", alone, speed / alone);
+  std::printf("\nexposed communication: %.1f %% of the time\n", 100 * exposed / step_seconds);
+  std::printf("%d replicas, bit-identical\n", job.world_size());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const CommandLine options(argc, argv,
+                            {{"--nproc", "2"}, {"--epochs", "3"}, {"--batch", "64"}, {"--samples", "60000"}, {"--compare", "0"}});
+  return run_ranks(options.integer("--nproc"), [&] { train(options); });
+}

@@ -1,0 +1,550 @@
+// What DDP promises, with ranks as threads. tests/ddp does the same between processes.
+#include "lockstep/ddp/distributed_data_parallel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "ddp/test_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using testing::errors_of_ranks;
+using testing::Group;
+using ::testing::HasSubstr;
+using testing::run_ranks;
+
+// A weight of more than 1 MiB (a bucket of its own), small ones beside it, and a batch norm's buffers.
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(std::int64_t wide = 640) {
+    first = register_module("first", torch::nn::Linear(8, wide));
+    middle = register_module("middle", torch::nn::Linear(wide, wide));
+    last = register_module("last", torch::nn::Linear(wide, 3));
+  }
+  at::Tensor forward(const at::Tensor& x) { return last(torch::tanh(middle(torch::tanh(first(x))))); }
+  torch::nn::Linear first{nullptr}, middle{nullptr}, last{nullptr};
+};
+TORCH_MODULE(Net);
+
+at::Tensor inputs(std::int64_t rows) { return torch::linspace(-1, 1, rows * 8).reshape({rows, 8}); }
+at::Tensor targets(std::int64_t rows) { return torch::linspace(0, 1, rows * 3).reshape({rows, 3}); }
+at::Tensor share(const at::Tensor& whole, const Group& group) {
+  return whole.chunk(group->size(), 0)[static_cast<std::size_t>(group->rank())];
+}
+at::Tensor loss_of(const at::Tensor& output, const at::Tensor& target) { return torch::mse_loss(output, target); }
+
+Net net_with_seed(std::uint64_t seed, std::int64_t wide = 640) {
+  static std::mutex generator;  // torch's default generator is one for all threads
+  std::lock_guard lock(generator);
+  torch::manual_seed(seed);
+  return Net(wide);
+}
+
+void expect_close(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected,
+                  double tolerance = 1e-6) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(actual[i], expected[i], 1e-4, tolerance))
+        << "tensor " << i << " differs by " << (actual[i] - expected[i]).abs().max().item<double>();
+  }
+}
+
+std::vector<at::Tensor> gradients(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& parameter : parameters) result.push_back(parameter.grad());
+  return result;
+}
+
+// Gradients of one process with the whole batch.
+std::vector<at::Tensor> whole_batch_gradients(std::int64_t rows) {
+  Net net = net_with_seed(1);
+  loss_of(net(inputs(rows)), targets(rows)).backward();
+  return gradients(net->parameters());
+}
+
+class Ddp : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Ddp, ::testing::Values(1, 2, 3, 4));
+
+TEST_P(Ddp, GradientsAreThoseOfTheWholeBatch) {
+  const auto expected = whole_batch_gradients(12);
+  run_ranks(GetParam(), [&](const Group& group) {
+    Net net = net_with_seed(1 + static_cast<std::uint64_t>(group->rank()));  // others start elsewhere
+    DistributedDataParallel ddp(net, {.process_group = group});
+    for (int step = 0; step < 3; ++step) {  // before and after the buckets are rebuilt
+      net->zero_grad();
+      loss_of(ddp(share(inputs(12), group)), share(targets(12), group)).backward();
+      expect_close(gradients(net->parameters()), expected);
+    }
+    EXPECT_TRUE(ddp.logging_data().buckets_rebuilt);
+    EXPECT_EQ(ddp.logging_data().steps, 3);
+  });
+}
+
+TEST_P(Ddp, ReplicasStayBitIdenticalThroughTraining) {
+  run_ranks(GetParam(), [&](const Group& group) {
+    Net net = net_with_seed(1 + static_cast<std::uint64_t>(group->rank()));
+    DistributedDataParallel ddp(net, {.process_group = group, .verify_every = 2});
+    torch::optim::SGD optimizer(ddp->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    for (int step = 0; step < 5; ++step) {
+      optimizer.zero_grad();
+      loss_of(ddp(share(inputs(12), group)), share(targets(12), group)).backward();
+      optimizer.step();
+    }
+    ddp.verify_in_sync();
+  });
+}
+
+TEST_P(Ddp, AccumulationUnderNoSyncEqualsOneLargeBatch) {
+  const auto expected = whole_batch_gradients(24);
+  run_ranks(GetParam(), [&](const Group& group) {
+    Net net = net_with_seed(1);
+    DistributedDataParallel ddp(net, {.process_group = group});
+    const auto x = share(inputs(24), group).chunk(2), y = share(targets(24), group).chunk(2);
+    {
+      const auto guard = ddp.no_sync();
+      (loss_of(ddp(x[0]), y[0]) / 2).backward();
+    }
+    (loss_of(ddp(x[1]), y[1]) / 2).backward();
+    expect_close(gradients(net->parameters()), expected);
+  });
+}
+
+TEST(DdpOptionsTest, GradientsNeedNotBeViewsOfBuckets) {
+  const auto expected = whole_batch_gradients(12);
+  run_ranks(2, [&](const Group& group) {
+    Net net = net_with_seed(1);
+    DistributedDataParallel ddp(
+        net,
+        {.process_group = group, .bucket_cap_mb = 0.001, .first_bucket_mb = 0.001, .gradient_as_bucket_view = false});
+    const void* before = nullptr;
+    for (int step = 0; step < 3; ++step) {
+      for (auto& parameter : net->parameters()) {
+        if (parameter.grad().defined()) parameter.mutable_grad().zero_();
+      }
+      loss_of(ddp(share(inputs(12), group)), share(targets(12), group)).backward();
+      expect_close(gradients(net->parameters()), expected);
+      const void* now = net->last->bias.grad().data_ptr();
+      EXPECT_TRUE(before == nullptr || now == before);
+      before = now;
+    }
+    EXPECT_GT(ddp.logging_data().bucket_bytes.size(), 3u);
+  });
+}
+
+TEST(DdpConstruction, TakesParametersAndBuffersFromRankZero) {
+  run_ranks(3, [](const Group& group) {
+    torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4));
+    {
+      at::NoGradGuard no_grad;
+      for (auto& tensor : net->parameters()) tensor.fill_(group->rank() + 1);
+      for (auto& tensor : net->buffers()) tensor.fill_(group->rank() + 1);
+    }
+    DistributedDataParallel ddp(net, {.process_group = group});
+    for (const auto& tensor : net->parameters()) EXPECT_TRUE((tensor == 1).all().item<bool>());
+    for (const auto& tensor : net->buffers()) EXPECT_TRUE((tensor == 1).all().item<bool>());
+  });
+}
+
+TEST(DdpConstruction, NamesTheParameterThatDiffersAndBothSides) {
+  const auto errors = errors_of_ranks(3, [](const Group& group) {
+    Net net(group->rank() == 2 ? 32 : 64);
+    DistributedDataParallel ddp(net, {.process_group = group});
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, AllOf(HasSubstr("rank 0 has parameter \"first.weight\" of shape [64, 8]"),
+                             HasSubstr("rank 2 has parameter \"first.weight\" of shape [32, 8]")));
+  }
+}
+
+TEST(DdpConstruction, RefusesAModelWithoutGradients) {
+  const auto errors = errors_of_ranks(1, [](const Group& group) {
+    torch::nn::Linear net(2, 2);
+    for (auto& parameter : net->parameters()) parameter.set_requires_grad(false);
+    DistributedDataParallel ddp(net, {.process_group = group});
+  });
+  EXPECT_THAT(errors[0], HasSubstr("no parameter of this module requires a gradient"));
+}
+
+TEST(DdpConstruction, IgnoredParametersAreLeftAlone) {
+  run_ranks(2, [](const Group& group) {
+    torch::nn::Linear net(2, 2);
+    {
+      at::NoGradGuard no_grad;
+      net->bias.fill_(group->rank());
+    }
+    DistributedDataParallel ddp(net, {.process_group = group, .parameters_to_ignore = {"bias"}});
+    ddp(torch::full({1, 2}, group->rank() + 1.0)).sum().backward();
+    EXPECT_EQ(net->bias[0].item<float>(), group->rank());
+    EXPECT_TRUE((net->weight.grad() == 1.5).all().item<bool>());
+    EXPECT_TRUE((net->bias.grad() == 1).all().item<bool>());
+  });
+}
+
+TEST(DdpBuffers, AreRankZerosInEveryForward) {
+  run_ranks(2, [](const Group& group) {
+    torch::nn::Sequential net(torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 1));
+    DistributedDataParallel ddp(net, {.process_group = group});
+    for (int step = 0; step < 3; ++step) ddp(torch::full({5, 4}, 1.0 + group->rank())).sum().backward();
+    ddp(torch::zeros({5, 4}));  // the same input: the same statistics from here on
+    ddp.verify_in_sync();
+  });
+}
+
+TEST(DdpVerify, NamesTheParameterThatWentItsOwnWay) {
+  const auto errors = errors_of_ranks(3, [](const Group& group) {
+    Net net(64);
+    DistributedDataParallel ddp(net, {.process_group = group});
+    ddp.verify_in_sync();
+    at::NoGradGuard no_grad;
+    if (group->rank() == 1) net->middle->bias[3] += 1;
+    ddp.verify_in_sync();
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("parameter \"middle.bias\" of rank 1 differs"));
+}
+
+// Uses `a` always and `b` only when told to.
+struct BranchyImpl : torch::nn::Module {
+  BranchyImpl() {
+    a = register_module("a", torch::nn::Linear(2, 2));
+    b = register_module("b", torch::nn::Linear(2, 2));
+  }
+  at::Tensor forward(const at::Tensor& x, bool with_b) { return with_b ? a(x) + b(x) : a(x); }
+  torch::nn::Linear a{nullptr}, b{nullptr};
+};
+TORCH_MODULE(Branchy);
+
+TEST(DdpUnused, TheNextForwardNamesParametersWithoutGradient) {
+  const auto errors = errors_of_ranks(2, [](const Group& group) {
+    Branchy net;
+    DistributedDataParallel ddp(net, {.process_group = group});
+    const bool with_b = group->rank() == 0;
+    ddp(torch::ones({1, 2}), with_b).sum().backward();
+    ddp(torch::ones({1, 2}), with_b);
+  });
+  for (const std::string& error : errors) {  // rank 0 waits in vain, and is told why
+    EXPECT_THAT(error, AllOf(HasSubstr("rank 1: 2 of 4 parameters got no gradient"),
+                             HasSubstr("\"b.weight\", \"b.bias\""), HasSubstr("find_unused_parameters")));
+  }
+}
+
+TEST(DdpUnused, AreFoundWhenAskedFor) {
+  run_ranks(3, [](const Group& group) {
+    Branchy net;
+    DistributedDataParallel ddp(net, {.process_group = group, .find_unused_parameters = true});
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      ddp(torch::ones({1, 2}), group->rank() == step).sum().backward();
+      EXPECT_TRUE((net->a->weight.grad() == 1).all().item<bool>());
+      EXPECT_TRUE(torch::allclose(net->b->weight.grad(), torch::full({2, 2}, 1.0 / 3))) << net->b->weight.grad();
+    }
+  });
+}
+
+TEST(DdpUnused, AParameterThatNobodyUsedKeepsItsGradient) {
+  run_ranks(2, [](const Group& group) {
+    Branchy net;
+    DistributedDataParallel ddp(net, {.process_group = group, .find_unused_parameters = true});
+    ddp(torch::ones({1, 2}), false).sum().backward();
+    EXPECT_FALSE(net->b->weight.grad().defined());
+    EXPECT_EQ(ddp.logging_data().unused_parameters, 2);
+  });
+}
+
+TEST(DdpUnused, StaticGraphLearnsThemFromTheFirstStep) {
+  run_ranks(2, [](const Group& group) {
+    Branchy net;
+    DistributedDataParallel ddp(net, {.process_group = group, .static_graph = true});
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      ddp(torch::ones({1, 2}), group->rank() == 1).sum().backward();  // b on one rank only, always
+      EXPECT_TRUE((net->a->weight.grad() == 1).all().item<bool>());
+      EXPECT_TRUE((net->b->weight.grad() == 0.5).all().item<bool>()) << net->b->weight.grad();
+    }
+    EXPECT_EQ(ddp.logging_data().steps, 3);
+  });
+}
+
+// A checkpointed segment: runs forward without a graph, and again, with one, inside of backward.
+struct Checkpoint : torch::autograd::Function<Checkpoint> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, torch::nn::Linear layer) {
+    context->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer.get());
+    context->save_for_backward({x});
+    return layer(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradient) {
+    auto* layer = reinterpret_cast<torch::nn::LinearImpl*>(context->saved_data["layer"].toInt());
+    at::AutoGradMode with_gradients(true);
+    at::Tensor x = context->get_saved_variables()[0].detach().requires_grad_(true);
+    layer->forward(x).backward(gradient[0]);
+    return {x.grad(), at::Tensor()};
+  }
+};
+
+struct CheckpointedImpl : torch::nn::Module {
+  explicit CheckpointedImpl(int times_) : times(times_) {
+    layer = register_module("layer", torch::nn::Linear(2, 2));
+    head = register_module("head", torch::nn::Linear(2, 2));
+  }
+  at::Tensor forward(at::Tensor x) {
+    x = x.clone().requires_grad_(true);
+    for (int i = 0; i < times; ++i) x = Checkpoint::apply(x, layer);
+    return head(x);
+  }
+  int times;
+  torch::nn::Linear layer{nullptr}, head{nullptr};
+};
+TORCH_MODULE(Checkpointed);
+
+TEST(DdpCheckpointing, OneSegmentWorks) {
+  run_ranks(2, [](const Group& group) {
+    Checkpointed net(1);
+    DistributedDataParallel ddp(net, {.process_group = group});
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad();
+      ddp(torch::full({1, 2}, 1.0 + group->rank())).sum().backward();
+      at::Tensor sum = net->layer->weight.grad().clone();
+      group->all_reduce(sum, {.op = ReduceOp::avg}).wait();
+      EXPECT_TRUE(torch::equal(sum, net->layer->weight.grad()));
+    }
+  });
+}
+
+TEST(DdpCheckpointing, AParameterInTwoSegmentsNeedsStaticGraphAndSaysSo) {
+  const auto errors = errors_of_ranks(2, [](const Group& group) {
+    Checkpointed net(2);
+    DistributedDataParallel ddp(net, {.process_group = group});
+    ddp(torch::ones({1, 2})).sum().backward();
+    ddp(torch::ones({1, 2}));
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("re-entrant (checkpointed) segments, set"));
+
+  run_ranks(2, [](const Group& group) {
+    Checkpointed net(2);
+    DistributedDataParallel ddp(net, {.process_group = group, .static_graph = true});
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      ddp(torch::full({1, 2}, 1.0 + group->rank())).sum().backward();
+      at::Tensor mine = net->layer->weight.grad().clone();
+      group->broadcast(mine, 0, {}).wait();
+      EXPECT_TRUE(torch::equal(mine, net->layer->weight.grad()));
+      EXPECT_GT(net->layer->weight.grad().abs().sum().item<float>(), 0);
+    }
+  });
+}
+
+TEST(DdpBackward, ASecondOneOverTheSameGraphAccumulatesTheAverage) {
+  run_ranks(2, [](const Group& group) {
+    torch::nn::Linear net(2, 1);
+    DistributedDataParallel ddp(net, {.process_group = group});
+    const at::Tensor loss = ddp(torch::full({1, 2}, 1.0 + 2 * group->rank())).sum();
+    loss.backward({}, /*retain_graph=*/true);
+    EXPECT_TRUE((net->weight.grad() == 2).all().item<bool>());
+    loss.backward();
+    EXPECT_TRUE((net->weight.grad() == 4).all().item<bool>());
+  });
+}
+
+TEST(DdpBackward, ForwardsWithoutBackwardDoNoHarm) {
+  run_ranks(2, [](const Group& group) {
+    torch::nn::Linear net(2, 1);
+    DistributedDataParallel ddp(net, {.process_group = group});
+    ddp(torch::ones({1, 2}));
+    {
+      at::NoGradGuard no_grad;
+      if (group->rank() == 0) ddp(torch::ones({1, 2}));  // evaluation on one rank only
+    }
+    ddp(torch::full({1, 2}, 1.0 + group->rank())).sum().backward();
+    EXPECT_TRUE((net->weight.grad() == 1.5).all().item<bool>());
+  });
+}
+
+TEST(DdpBackward, AnExceptionInBackwardIsFollowedByASentence) {
+  const auto errors = errors_of_ranks(2, [](const Group& group) {
+    torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));
+    DistributedDataParallel ddp(net, {.process_group = group});
+    at::Tensor x = torch::ones({1, 2});
+    at::Tensor middle = net->ptr(0)->as<torch::nn::Linear>()->forward(x);
+    middle.register_hook([](const at::Tensor&) { throw std::runtime_error("the program's own"); });
+    ddp(x);
+    EXPECT_THROW(net->ptr(1)->as<torch::nn::Linear>()->forward(middle).sum().backward(), std::runtime_error);
+    ddp(x);
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("if backward() threw an exception"));
+}
+
+TEST(DdpBackward, RefusesCreateGraphAndSparseGradients) {
+  auto errors = errors_of_ranks(2, [](const Group& group) {
+    torch::nn::Linear net(2, 1);
+    DistributedDataParallel ddp(net, {.process_group = group});
+    ddp(torch::ones({1, 2})).pow(2).sum().backward({}, true, /*create_graph=*/true);
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("create_graph"));
+  errors = errors_of_ranks(2, [](const Group& group) {
+    torch::nn::Embedding net(torch::nn::EmbeddingOptions(4, 2).sparse(true));
+    DistributedDataParallel ddp(net, {.process_group = group});
+    ddp(torch::ones({1}, torch::kLong)).sum().backward();
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, AllOf(HasSubstr("weight"), HasSubstr("sparse")));
+}
+
+TEST(DdpBackward, AGradientPenaltyWorks) {
+  run_ranks(2, [](const Group& group) {
+    torch::nn::Linear net(2, 1);
+    DistributedDataParallel ddp(net, {.process_group = group});
+    at::Tensor x = torch::full({1, 2}, 1.0 + group->rank()).requires_grad_(true);
+    const at::Tensor output = ddp(x).pow(2).sum();
+    const auto inner = torch::autograd::grad({output}, {x}, {}, true, /*create_graph=*/true);
+    (output + inner[0].pow(2).sum()).backward();
+    at::Tensor mine = net->weight.grad().clone();
+    group->broadcast(mine, 0, {}).wait();
+    EXPECT_TRUE(torch::equal(mine, net->weight.grad()));
+  });
+}
+
+struct MixedImpl : torch::nn::Module {
+  MixedImpl() {
+    single = register_module("single", torch::nn::Linear(2, 2));
+    twice = register_module("twice", torch::nn::Linear(2, 2));
+    twice->to(torch::kDouble);
+    half = register_module("half", torch::nn::Linear(2, 2));
+    half->to(torch::kBFloat16);
+    register_module("again", single);  // shared: two names
+    frozen = register_parameter("frozen", torch::ones({2}), /*requires_grad=*/false);
+  }
+  std::tuple<at::Tensor, std::vector<at::Tensor>> forward(const at::Tensor& x, const at::Tensor& y) {
+    return {single(single(x)) * frozen, {twice(y.to(torch::kDouble)), half(y.to(torch::kBFloat16))}};
+  }
+  torch::nn::Linear single{nullptr}, twice{nullptr}, half{nullptr};
+  at::Tensor frozen;
+};
+TORCH_MODULE(Mixed);
+
+TEST(DdpModels, SharedFrozenAndMixedTypesSeveralInputsAndNestedOutputs) {
+  run_ranks(3, [](const Group& group) {
+    Mixed net;
+    DistributedDataParallel ddp(net, {.process_group = group, .find_unused_parameters = true});
+    for (int step = 0; step < 2; ++step) {
+      for (auto& parameter : net->parameters()) parameter.mutable_grad() = at::Tensor();
+      auto [first, rest] = ddp(torch::ones({1, 2}), torch::full({1, 2}, 1.0 + group->rank()));
+      (first.sum() + rest[0].sum() + rest[1].sum()).backward();
+      EXPECT_TRUE((net->twice->weight.grad() == 2).all().item<bool>()) << net->twice->weight.grad();
+      EXPECT_TRUE((net->half->weight.grad() == 2).all().item<bool>()) << net->half->weight.grad();
+      EXPECT_EQ(net->half->weight.grad().scalar_type(), torch::kBFloat16);
+      EXPECT_FALSE(net->frozen.grad().defined());
+    }
+    EXPECT_EQ(ddp.logging_data().parameter_count, 6);
+  });
+}
+
+TEST(DdpModels, ChannelsLastWeights) {
+  run_ranks(2, [](const Group& group) {
+    torch::nn::Conv2d net(torch::nn::Conv2dOptions(4, 8, 3));
+    net->weight.set_data(net->weight.contiguous(torch::MemoryFormat::ChannelsLast));
+    DistributedDataParallel ddp(net, {.process_group = group});
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad();
+      ddp(torch::full({1, 4, 5, 5}, 1.0 + group->rank())).sum().backward();
+      EXPECT_TRUE(torch::allclose(net->weight.grad(), torch::full({8, 4, 3, 3}, 9 * 1.5))) << net->weight.grad();
+    }
+  });
+}
+
+// Batches of unequal size; rank 2 has none at all in the last step.
+TEST(DdpUneven, SampleWeightedAveragingEqualsOneProcessWithTheWholeBatch) {
+  const auto expected = whole_batch_gradients(10);
+  run_ranks(3, [&](const Group& group) {
+    Net net = net_with_seed(1);
+    DistributedDataParallel ddp(net, {.process_group = group, .sample_weighted = true});
+    const std::vector<std::int64_t> sizes = {7, 3, 0};
+    const auto x = inputs(10).split_with_sizes(sizes), y = targets(10).split_with_sizes(sizes);
+    const auto r = static_cast<std::size_t>(group->rank());
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad();
+      loss_of(ddp(x[r]), y[r]).backward();  // the mean over nothing is NaN
+      expect_close(gradients(net->parameters()), expected);
+    }
+  });
+}
+
+TEST(DdpUneven, JoinLetsRanksTakeDifferentNumbersOfSteps) {
+  for (const bool weighted : {false, true}) {
+    std::mutex mutex;
+    std::vector<std::vector<at::Tensor>> results(3);
+    run_ranks(3, [&](const Group& group) {
+      torch::nn::Sequential net(torch::nn::Linear(2, 3), torch::nn::BatchNorm1d(3), torch::nn::Linear(3, 1));
+      DistributedDataParallel ddp(net, {.process_group = group, .sample_weighted = weighted});
+      torch::optim::SGD optimizer(ddp->parameters(), 0.1);
+      int steps = 0;
+      ddp.join([&] {
+        for (; steps < 2 * group->rank(); ++steps) {  // 0, 2 and 4 steps
+          optimizer.zero_grad();
+          ddp(torch::rand({4, 2})).pow(2).sum().backward();
+          optimizer.step();
+        }
+      });
+      EXPECT_EQ(steps, 2 * group->rank());
+      ddp.verify_in_sync();
+      ddp(torch::rand({4, 2})).sum().backward();  // and life goes on
+    });
+  }
+}
+
+TEST(DdpUneven, JoinDividesByWhatItIsTold) {
+  for (const bool by_world : {true, false}) {
+    run_ranks(2, [&](const Group& group) {
+      torch::nn::Linear net(torch::nn::LinearOptions(1, 1).bias(false));
+      DistributedDataParallel ddp(net, {.process_group = group});
+      ddp.join(
+          [&] {
+            for (int step = 0; step <= group->rank(); ++step) {
+              net->zero_grad();
+              ddp(torch::ones({1, 1})).sum().backward();
+              EXPECT_EQ(net->weight.grad().item<float>(), step == 0 ? 1.0f : by_world ? 0.5f : 1.0f);
+            }
+          },
+          {.divide_by_initial_world_size = by_world});
+    });
+  }
+}
+
+TEST(DdpHooks, AContinuationMayIssueAnotherCollective) {
+  run_ranks(2, [](const Group& group) {
+    Net net = net_with_seed(1);
+    DistributedDataParallel ddp(net, {.process_group = group});
+    ddp.register_comm_hook(make_comm_hook("twice", [](const GradBucket& bucket, TensorGroup& over) {
+      bucket.buffer().fill_(1.0 + over.rank());
+      return HookFuture({over.all_reduce(bucket.buffer(), {})},
+                        [buffer = bucket.buffer(), &over] { return HookFuture(over.all_reduce(buffer, {})); });
+    }));
+    loss_of(ddp(inputs(4)), targets(4)).backward();
+    for (const auto& gradient : gradients(net->parameters())) EXPECT_TRUE((gradient == 6).all().item<bool>());
+    EXPECT_EQ(ddp.logging_data().comm_hook, "twice");
+    EXPECT_THROW(ddp.register_comm_hook(make_comm_hook("late", {})), Error);
+  });
+}
+
+TEST(DdpScript, AGradientSynchronizerTrainsATorchScriptModule) {
+  run_ranks(2, [](const Group& group) {
+    torch::jit::Module module("m");
+    module.register_parameter("weight", torch::full({2}, 1.0 + group->rank()).requires_grad_(true), false);
+    module.define("def forward(self, x):\n  return (self.weight * x).sum()\n");
+    GradientSynchronizer sync(named_tensors(module.named_parameters()), named_tensors(module.named_buffers()),
+                              {.process_group = group});
+    sync.before_forward();
+    const at::Tensor output = module.forward({torch::full({2}, 1.0 + group->rank())}).toTensor();
+    sync.after_forward({output});
+    output.backward();
+    const at::Tensor weight = module.attr("weight").toTensor();
+    EXPECT_TRUE((weight == 1).all().item<bool>());
+    EXPECT_TRUE((weight.grad() == 1.5).all().item<bool>());
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

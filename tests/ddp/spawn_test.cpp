@@ -1,0 +1,47 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/process_set.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Ended {
+  int code;
+  std::string output;
+};
+
+Ended run(const std::string& what) {
+  ProcessSet program = start_program(1, {LOCKSTEP_SPAWN_PROGRAM, what});
+  if (!program.wait_all(in_seconds(60))) return {-1, program.report()};
+  return {program.exit_status(0)->code, program.output(0) + program.error_output(0)};
+}
+
+TEST(Spawn, RunsTheFunctionInEveryProcessAndMayBeCalledAgain) {
+  const Ended ended = run("sum");
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("sum 6 of 3\nagain\nsum 3 of 2"))) << ended.output;
+}
+
+TEST(Spawn, NamesTheRankThatFailedFirstWithItsException) {
+  const Ended ended = run("throw");
+  EXPECT_EQ(ended.code, 3) << ended.output;
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("rank 1 (pid"), HasSubstr("exit code 1: the disk is on fire")));
+}
+
+TEST(Spawn, NamesTheSignalAndEndsWhoeverDoesNotEnd) {
+  const Ended ended = run("die");
+  EXPECT_EQ(ended.code, 3) << ended.output;
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("rank 2 (pid"), HasSubstr("signal 11")));
+}
+
+TEST(Spawn, RefusesNonsense) {
+  EXPECT_THAT(run("none").output, HasSubstr("nprocs is 0"));
+  EXPECT_THAT(run("nested").output, HasSubstr("cannot be nested"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing
