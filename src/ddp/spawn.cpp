@@ -63,16 +63,26 @@ bool in_function = false;
   throw Error({StatusCode::resource_exhausted, fmt::format("spawn: {}: {}", what, std::strerror(error))});
 }
 
+// What a rank says of its failure: one of these, then the exception's text. A rank that only lost a peer fell as
+// a consequence of that peer's failure, which may well be noticed later.
+constexpr char kCause = '!';
+constexpr char kConsequence = '>';
+
 [[noreturn]] void run_as_child(const std::function<void(int)>& function) {
   in_function = true;
+  std::string report;
   try {
     function(kRole->rank);
+    std::exit(0);
+  } catch (const Error& error) {
+    const bool consequence = error.code() == StatusCode::peer_lost || error.code() == StatusCode::aborted ||
+                             error.code() == StatusCode::closed;
+    report = (consequence ? kConsequence : kCause) + std::string(error.what());
   } catch (const std::exception& error) {
-    const std::string text = error.what();
-    if (::write(kRole->report_fd, text.data(), text.size()) < 0) std::perror("lockstep::spawn: report");
-    std::exit(1);
+    report = kCause + std::string(error.what());
   }
-  std::exit(0);
+  if (::write(kRole->report_fd, report.data(), report.size()) < 0) std::perror("lockstep::spawn: report");
+  std::exit(1);
 }
 
 std::vector<std::string> own_arguments() {
@@ -104,8 +114,12 @@ class Children {
   std::optional<std::string> wait(const SpawnOptions& options);
 
  private:
+  struct Failure {
+    std::string sentence;
+    bool consequence;  // of another rank's
+  };
   void start(int rank, const std::map<std::string, std::string>& variables, int store_fd);
-  std::optional<std::string> collect(std::size_t rank);
+  std::optional<Failure> collect(std::size_t rank);
   int wait_any(int timeout_ms);
   void signal_all(int signal) {
     for (const Child& child : children_) {
@@ -189,7 +203,7 @@ int Children::wait_any(int timeout_ms) {
   return -1;
 }
 
-std::optional<std::string> Children::collect(std::size_t rank) {
+std::optional<Children::Failure> Children::collect(std::size_t rank) {
   Child& child = children_[rank];
   int status = 0;
   while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
@@ -199,31 +213,36 @@ std::optional<std::string> Children::collect(std::size_t rank) {
   std::string text(4096, '\0');
   const ssize_t got = ::read(child.report.get(), text.data(), text.size());
   text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  const bool consequence = !text.empty() && text.front() == kConsequence;
+  if (!text.empty()) text.replace(0, 1, ": ");
   const std::string end =
       WIFSIGNALED(status) ? fmt::format("was killed by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)))
                           : fmt::format("ended with exit code {}", WEXITSTATUS(status));
-  return fmt::format("rank {} (pid {}) {}{}{}", rank, child.pid, end, text.empty() ? "" : ": ", text);
+  return Failure{fmt::format("rank {} (pid {}) {}{}", rank, child.pid, end, text), consequence};
 }
 
 std::optional<std::string> Children::wait(const SpawnOptions& options) {
-  std::optional<std::string> first;
+  std::optional<Failure> first;
   const Deadline never = Deadline::after(Deadline::Duration::max());
   Deadline grace = never;
+  bool ended_by_us = false;
   for (std::size_t left = children_.size(); left > 0;) {
     const int rank = wait_any(grace.poll_timeout_ms());
     if (rank >= 0) {
       --left;
-      const std::optional<std::string> failure = collect(static_cast<std::size_t>(rank));
-      if (!failure || first) continue;
-      first = failure;
+      const std::optional<Failure> failure = collect(static_cast<std::size_t>(rank));
+      if (!failure) continue;
       // The others notice by themselves; those that do not are ended.
-      grace = Deadline::after(options.grace);
+      if (!first) grace = Deadline::after(options.grace);
+      if (!first || (first->consequence && !failure->consequence && !ended_by_us)) first = failure;
     } else if (grace.expired()) {
       signal_all(SIGKILL);
+      ended_by_us = true;
       grace = never;
     }
   }
-  return first;
+  if (!first) return std::nullopt;
+  return first->sentence;
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ Ended run(const std::string& what) {
 TEST(Spawn, RunsTheFunctionInEveryProcessAndMayBeCalledAgain) {
   const Ended ended = run("sum");
   EXPECT_EQ(ended.code, 0) << ended.output;
-  EXPECT_THAT(ended.output, AllOf(HasSubstr("sum 6 of 3\nagain\nsum 3 of 2"))) << ended.output;
+  // "again" comes from the processes of the second call too: they run main() up to there.
+  EXPECT_EQ(ended.output, "sum 6 of 3\nagain\nagain\nagain\nsum 3 of 2\n");
 }
 
 TEST(Spawn, NamesTheRankThatFailedFirstWithItsException) {
