@@ -10,6 +10,7 @@
 
 #include "common/command_line.h"
 #include "common/fashion_mnist.h"
+#include "common/fashion_net.h"
 #include "common/progress.h"
 
 namespace {
@@ -20,7 +21,8 @@ double test_accuracy(FashionNet& model, const FashionMnist& data) {
   model->eval();
   const int rank = lockstep::get_rank(), world = lockstep::get_world_size();
   std::vector<std::size_t> mine;
-  for (std::size_t i = static_cast<std::size_t>(rank); i < *data.size(); i += static_cast<std::size_t>(world)) mine.push_back(i);
+  for (std::size_t i = static_cast<std::size_t>(rank); i < *data.size(); i += static_cast<std::size_t>(world))
+    mine.push_back(i);
   torch::Tensor right = torch::zeros({1}, torch::kLong);
   for (std::size_t begin = 0; begin < mine.size(); begin += 500) {
     const auto batch = data.batch({mine.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -40,13 +42,15 @@ double speed_of_one(const FashionMnist& data, std::size_t batch, int steps) {
   std::chrono::steady_clock::time_point begin;
   for (int step = -3; step < steps; ++step) {  // three to warm up
     if (step == 0) begin = std::chrono::steady_clock::now();
-    for (std::size_t i = 0; i < batch; ++i) indices[i] = (static_cast<std::size_t>(step + 3) * batch + i) % *data.size();
+    for (std::size_t i = 0; i < batch; ++i)
+      indices[i] = (static_cast<std::size_t>(step + 3) * batch + i) % *data.size();
     const auto example = data.batch(indices);
     optimizer.zero_grad();
     torch::cross_entropy_loss(model(example.data), example.target).backward();
     optimizer.step();
   }
-  return static_cast<double>(batch) * steps / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return static_cast<double>(batch) * steps /
+         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 void train(const CommandLine& options) {
@@ -103,7 +107,7 @@ void train(const CommandLine& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const CommandLine options(argc, argv,
-                            {{"--nproc", "2"}, {"--epochs", "3"}, {"--batch", "64"}, {"--samples", "60000"}, {"--compare", "0"}});
+  const CommandLine options(
+      argc, argv, {{"--nproc", "2"}, {"--epochs", "3"}, {"--batch", "64"}, {"--samples", "60000"}, {"--compare", "0"}});
   return run_ranks(options.integer("--nproc"), [&] { train(options); });
 }

@@ -54,7 +54,8 @@ struct GptImpl : torch::nn::Module {
     for (std::int64_t i = 0; i < options.layers; ++i) blocks->push_back(Block(options));
     register_module("blocks", blocks);
     norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({options.width})));
-    head = register_module("head", torch::nn::Linear(torch::nn::LinearOptions(options.width, options.vocabulary).bias(false)));
+    head = register_module("head",
+                           torch::nn::Linear(torch::nn::LinearOptions(options.width, options.vocabulary).bias(false)));
     torch::NoGradGuard no_grad;
     for (auto& item : named_parameters()) {
       if (item.key().find("norm") != std::string::npos) continue;

@@ -21,7 +21,8 @@ struct Text {
   explicit Text(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    if (bytes.size() < 1000) throw std::runtime_error("--text: " + path + " cannot be read, or has less than 1000 characters");
+    if (bytes.size() < 1000)
+      throw std::runtime_error("--text: " + path + " cannot be read, or has less than 1000 characters");
     const std::set<char> different(bytes.begin(), bytes.end());
     alphabet.assign(different.begin(), different.end());
     tokens = torch::empty({static_cast<std::int64_t>(bytes.size())}, torch::kLong);
@@ -87,7 +88,8 @@ void train(const CommandLine& options) {
   Progress progress("gpt", static_cast<std::int64_t>(steps) * batch * job.world_size(), job.rank());
   double first = 0, last = 0;
   for (int step = 0; step < steps; ++step) {
-    const auto [input, target] = text.windows(torch::randint(text.tokens.size(0) - context - 1, {batch}, torch::kLong), context);
+    const auto [input, target] =
+        text.windows(torch::randint(text.tokens.size(0) - context - 1, {batch}, torch::kLong), context);
     optimizer.zero_grad();
     const torch::Tensor loss = torch::cross_entropy_loss(ddp(input).flatten(0, 1), target.flatten());
     loss.backward();
@@ -99,7 +101,8 @@ void train(const CommandLine& options) {
   }
   ddp.verify_in_sync();
   if (job.rank() != 0) return;
-  std::printf("loss %.3f -> %.3f\n---\n%s\n---\n", first, last, generate(model, text, options.integer("--sample")).c_str());
+  std::printf("loss %.3f -> %.3f\n---\n%s\n---\n", first, last,
+              generate(model, text, options.integer("--sample")).c_str());
 }
 
 }  // namespace

@@ -42,7 +42,8 @@ void train() {
   }
   ddp.verify_in_sync();
   if (last > first / 2) throw std::runtime_error("the model has not learnt");
-  if (job.rank() == 0) std::printf("hook \"%s\": loss %.3f -> %.3f\n", ddp.logging_data().comm_hook.c_str(), first, last);
+  if (job.rank() == 0)
+    std::printf("hook \"%s\": loss %.3f -> %.3f\n", ddp.logging_data().comm_hook.c_str(), first, last);
 }
 
 }  // namespace

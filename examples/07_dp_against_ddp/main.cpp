@@ -12,12 +12,14 @@
 
 #include "common/command_line.h"
 #include "common/fashion_mnist.h"
+#include "common/fashion_net.h"
 
 namespace {
 
 // The median of the steps' times, in milliseconds.
 template <typename Model>
-double time_steps(Model& model, std::vector<torch::Tensor> parameters, std::int64_t batch, int steps, std::int64_t offset) {
+double time_steps(Model& model, std::vector<torch::Tensor> parameters, std::int64_t batch, int steps,
+                  std::int64_t offset) {
   static const FashionMnist data(/*train=*/true);
   torch::optim::SGD optimizer(std::move(parameters), 0.05);
   std::vector<double> times;
@@ -28,7 +30,8 @@ double time_steps(Model& model, std::vector<torch::Tensor> parameters, std::int6
     const auto output = model(data.images().slice(0, begin, begin + batch));
     torch::cross_entropy_loss(output, data.labels().slice(0, begin, begin + batch)).backward();
     optimizer.step();
-    if (step >= 2) times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    if (step >= 2)
+      times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   }
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
   return times[times.size() / 2];

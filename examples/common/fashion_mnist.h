@@ -17,7 +17,12 @@ class FashionMnist : public torch::data::datasets::Dataset<FashionMnist> {
 
   explicit FashionMnist(bool train, const std::string& folder = kFolder) {
     const std::string stem = folder + (train ? "/train-" : "/t10k-");
-    images_ = read(stem + "images-idx3-ubyte.gz", 16).view({-1, 1, 28, 28}).to(torch::kFloat).div_(255).sub_(0.286).div_(0.353);
+    images_ = read(stem + "images-idx3-ubyte.gz", 16)
+                  .view({-1, 1, 28, 28})
+                  .to(torch::kFloat)
+                  .div_(255)
+                  .sub_(0.286)
+                  .div_(0.353);
     labels_ = read(stem + "labels-idx1-ubyte.gz", 8).to(torch::kLong);
   }
   torch::data::Example<> get(std::size_t index) override {
@@ -45,26 +50,10 @@ class FashionMnist : public torch::data::datasets::Dataset<FashionMnist> {
       bytes.insert(bytes.end(), block.begin(), block.begin() + got);
     }
     if (bytes.size() <= header) throw std::runtime_error(path + " is not an IDX file");
-    return torch::from_blob(bytes.data() + header, {static_cast<std::int64_t>(bytes.size() - header)}, torch::kByte).clone();
+    return torch::from_blob(bytes.data() + header, {static_cast<std::int64_t>(bytes.size() - header)}, torch::kByte)
+        .clone();
   }
 
   torch::Tensor images_;
   torch::Tensor labels_;
 };
-
-// A small convolutional network: 92 % after a few epochs.
-struct FashionNetImpl : torch::nn::Module {
-  FashionNetImpl() {
-    features = register_module(
-        "features", torch::nn::Sequential(torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 16, 5).padding(2)),
-                                          torch::nn::BatchNorm2d(16), torch::nn::ReLU(), torch::nn::MaxPool2d(2),
-                                          torch::nn::Conv2d(torch::nn::Conv2dOptions(16, 32, 5).padding(2)),
-                                          torch::nn::BatchNorm2d(32), torch::nn::ReLU(), torch::nn::MaxPool2d(2)));
-    classifier = register_module("classifier", torch::nn::Sequential(torch::nn::Linear(32 * 7 * 7, 128), torch::nn::ReLU(),
-                                                                     torch::nn::Linear(128, 10)));
-  }
-  torch::Tensor forward(const torch::Tensor& images) { return classifier->forward(features->forward(images).flatten(1)); }
-
-  torch::nn::Sequential features{nullptr}, classifier{nullptr};
-};
-TORCH_MODULE(FashionNet);

@@ -43,7 +43,8 @@ class Progress {
       constexpr int kWidth = 30;
       const int full = static_cast<int>(part * kWidth);
       std::printf("\r%s [%s%s] %s  %s", title_.c_str(), std::string(static_cast<std::size_t>(full), '#').c_str(),
-                  std::string(static_cast<std::size_t>(kWidth - full), '.').c_str(), figures, done_ >= total_ ? "\n" : "");
+                  std::string(static_cast<std::size_t>(kWidth - full), '.').c_str(), figures,
+                  done_ >= total_ ? "\n" : "");
     }
     std::fflush(stdout);
   }

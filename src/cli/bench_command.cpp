@@ -1,6 +1,7 @@
 // lockstep bench: compares the engine with its peers and with the machine's limits.
 #include <memory>
 
+#include "bench/driver/ddp.h"
 #include "bench/driver/measure.h"
 #include "bench/driver/options.h"
 #include "bench/threads_scaling.h"
@@ -72,6 +73,20 @@ void add_threads(CLI::App& command, Action& chosen) {
   threads->callback([&chosen, options] { chosen = [options] { return bench::run_threads_scaling(*options); }; });
 }
 
+void add_ddp(CLI::App& command, Action& chosen) {
+  const auto options = std::make_shared<bench::DdpBenchOptions>();
+  CLI::App* const ddp = command.add_subcommand("ddp", "A training step with DDP, without it, and in PyTorch");
+  ddp->add_option("--model", options->model, "mlp (18.9 M parameters), cnn or gpt")->capture_default_str();
+  ddp->add_option("--batch", options->batch, "Samples per rank")->capture_default_str();
+  ddp->add_option("--nproc", options->nproc, "Ranks on this host, one thread each")->capture_default_str();
+  ddp->add_option("--rounds", options->rounds, "Rounds; each runs every engine, in random order")
+      ->capture_default_str();
+  ddp->add_option("--steps", options->steps, "Steps per round, of which the median counts")->capture_default_str();
+  ddp->add_option("--peer", options->peers, "Compare with torch: PyTorch's DDP over Gloo")->type_name("NAME");
+  ddp->add_option("--json", options->json_file, "Also write the rows to this file")->type_name("FILE");
+  ddp->callback([&chosen, options] { chosen = [options] { return bench::run_ddp_benchmark(*options); }; });
+}
+
 }  // namespace
 
 void add_bench_command(CLI::App& app, Action& chosen) {
@@ -85,6 +100,7 @@ void add_bench_command(CLI::App& app, Action& chosen) {
     one->callback([&chosen, options] { chosen = [options] { return bench::run_benchmark(*options); }; });
   }
   add_threads(*command, chosen);
+  add_ddp(*command, chosen);
 }
 
 }  // namespace lockstep::cli
