@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -162,6 +163,16 @@ nlohmann::json row(const std::string& name, const Rounds& mine, const Rounds& pl
   return out;
 }
 
+// A Python that has PyTorch: LOCKSTEP_PYTHON, the one in PATH, or the system's (a virtual environment hides Debian's
+// python3-torch). Empty if there is none.
+std::string python_with_torch() {
+  const char* const chosen = std::getenv("LOCKSTEP_PYTHON");
+  for (const std::string python : {chosen != nullptr ? chosen : "python3", "/usr/bin/python3"}) {
+    if (run_command({python, "-c", "import torch.distributed"}).exit_code == 0) return python;
+  }
+  return "";
+}
+
 std::string check(const DdpBenchOptions& options) {
   if (options.model != "mlp" && options.model != "cnn" && options.model != "gpt") {
     return fmt::format("--model {}: there are mlp, cnn and gpt", options.model);
@@ -181,17 +192,19 @@ void measure(const DdpBenchOptions& options) {
     throw BenchError(fmt::format(
         "{} is not there: this lockstep was built without LibTorch (Debian: apt-get install libtorch-dev)", worker));
   }
-  bool with_torch = !options.peers.empty();
-  if (with_torch && run_command({"python3", "-c", "import torch.distributed"}).exit_code != 0) {
-    fmt::print("# torch is missing: python3 cannot import it (Debian: apt-get install python3-torch)\n");
-    with_torch = false;
+  const std::string python = options.peers.empty() ? "" : python_with_torch();
+  const bool with_torch = !python.empty();
+  if (!options.peers.empty() && !with_torch) {
+    fmt::print(
+        "# torch is missing: no python3 can import it (Debian: apt-get install python3-torch; LOCKSTEP_PYTHON names "
+        "one)\n");
   }
   const TemporaryFolder folder;
   std::vector<std::unique_ptr<Contestant>> contestants;
   contestants.push_back(std::make_unique<Contestant>("plain", std::vector{worker}, options, "plain", folder));
   contestants.push_back(std::make_unique<Contestant>("lockstep", std::vector{worker}, options, "lockstep", folder));
   if (with_torch) {
-    const std::vector<std::string> script = {"python3", worker_folder() + "/torch_ddp_worker.py"};
+    const std::vector<std::string> script = {python, worker_folder() + "/torch_ddp_worker.py"};
     contestants.push_back(std::make_unique<Contestant>("torch-plain", script, options, "plain", folder));
     contestants.push_back(std::make_unique<Contestant>("torch", script, options, "torch", folder));
   }

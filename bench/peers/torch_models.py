@@ -35,7 +35,8 @@ class Block(nn.Module):
         self.attention = nn.Linear(width, 3 * width)
         self.projection = nn.Linear(width, width)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-        self.register_buffer("mask", torch.ones(context, context, dtype=torch.bool).triu(1))
+        # Not a buffer: Gloo cannot broadcast bool.
+        self.mask = torch.ones(context, context, dtype=torch.bool).triu(1)
 
     def attend(self, x):
         batch, length, width = x.shape

@@ -119,7 +119,11 @@ class GradientSynchronizer::Impl {
     reducer_->set_authority(0);
   }
 
-  void verify_in_sync() { detail::check_identical(*group_, parameters_, buffers_); }
+  void verify_in_sync() {
+    at::NoGradGuard no_grad;
+    if (options_.broadcast_buffers) detail::broadcast_tensors(*group_, tensors_of(buffers_), authority_);
+    detail::check_identical(*group_, parameters_, options_.broadcast_buffers ? buffers_ : NamedTensors());
+  }
 
   void register_comm_hook(std::shared_ptr<CommHook> hook) {
     if (!hook) throw Error({StatusCode::invalid_argument, "register_comm_hook: the hook is null"});

@@ -76,7 +76,9 @@ class GradientSynchronizer {
   void join(const std::function<void()>& train_loop, const JoinOptions& options = {});
 
   // Throws Error naming the first parameter or buffer that is not bit-identical on all ranks, and
-  // the ranks. Collective.
+  // the ranks. Buffers are rank 0's by definition where they are broadcast: they are brought into
+  // step first, as the next forward would; without broadcast_buffers they are each rank's own, and
+  // only parameters are compared. Collective.
   void verify_in_sync();
 
   // Replaces the all-reduce of buckets. Before the first backward; once.
