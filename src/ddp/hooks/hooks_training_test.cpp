@@ -89,9 +89,7 @@ void expect_near_plain(const char* name, const HookFactory& make_hook, Task task
     const double plain = train(plain_task, nullptr);
     const double loss = train(task, make_hook);
     ASSERT_LT(plain, 0.25 * before);
-    EXPECT_LT(loss, plain + 0.02 * before)
-        << name << " with " << ranks << " ranks: before " << before << ", plain " << plain;
-    ::testing::Test::RecordProperty(std::string(name) + std::to_string(ranks), std::to_string(loss / plain));
+    EXPECT_LT(loss, 1.05 * plain) << name << " with " << ranks << " ranks";
   }
 }
 
@@ -133,10 +131,8 @@ TEST(HookTraining, ErrorFeedbackIsWhatMakesPowerSgdConverge) {
   const double before = train({.linear = true, .steps = 0}, nullptr);
   const double with = train(task, with_feedback(true));
   const double without = train(task, with_feedback(false));
-  RecordProperty("with", std::to_string(with / before));
-  RecordProperty("without", std::to_string(without / before));
-  EXPECT_LT(with, 1e-3 * before);
-  EXPECT_GT(without, 3 * with);
+  EXPECT_LT(with, 1e-5 * before);
+  EXPECT_GT(without, 100 * with);
 }
 
 TEST(PeriodicModelAverager, AveragesEveryPeriodStepsAfterTheWarmup) {
