@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <mutex>
 #include <thread>
+#include <unordered_set>
 
 #include "ddp/replica_backward.h"
 #include "ddp/replica_threads.h"
@@ -94,15 +95,15 @@ class ReplicaSet::Impl {
     const Split split = split_for(inputs, count_);
     const bool differentiate = at::GradMode::is_enabled();
     for (int r = 0; r < split.count; ++r) follow(r);
-    const std::vector<GradientSource> sources =
-        differentiate ? gradient_sources(inputs) : std::vector<GradientSource>();
+    const auto trained = differentiate ? trained_parameters() : std::vector<std::size_t>();
+    const auto sources = differentiate ? gradient_sources(trained, inputs) : std::vector<GradientSource>();
 
     std::vector<ReplicaGraph> graphs(static_cast<std::size_t>(split.count));
     const at::ThreadLocalState state;
     threads_->run(graphs.size(), "forward", [&](std::size_t r) {
       at::ThreadLocalStateGuard guard(state);
       std::vector<at::Tensor> parts = parts_for(r, inputs, split, differentiate);
-      if (differentiate) graphs[r].leaves = leaves_of(r, parts);
+      if (differentiate) graphs[r].leaves = leaves_of(r, trained, parts);
       graphs[r].outputs = forward(r, *replicas_[r], std::move(parts));
     });
     return gather(std::move(graphs), sources);
@@ -131,11 +132,25 @@ class ReplicaSet::Impl {
     for (std::size_t i = 0; i < modules.size(); ++i) cloned[i]->train(modules[i]->is_training());
   }
 
-  std::vector<GradientSource> gradient_sources(const std::vector<at::Tensor>& inputs) const {
-    std::vector<GradientSource> sources;
-    for (const at::Tensor& parameter : module_->parameters()) {
-      if (parameter.requires_grad()) sources.push_back({parameter, false});
+  // Positions in parameters(). A layer that the module holds twice is one layer in a replica too, and its
+  // parameters count once.
+  std::vector<std::size_t> trained_parameters() const {
+    std::vector<std::size_t> positions;
+    std::unordered_set<const c10::TensorImpl*> seen;
+    const std::vector<at::Tensor> parameters = replicas_[0]->parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (parameters[i].requires_grad() && seen.insert(parameters[i].unsafeGetTensorImpl()).second) {
+        positions.push_back(i);
+      }
     }
+    return positions;
+  }
+
+  std::vector<GradientSource> gradient_sources(const std::vector<std::size_t>& trained,
+                                               const std::vector<at::Tensor>& inputs) const {
+    std::vector<GradientSource> sources;
+    const std::vector<at::Tensor> parameters = module_->parameters();
+    for (std::size_t i : trained) sources.push_back({parameters[i], false});
     for (const at::Tensor& input : inputs) {
       if (input.requires_grad()) sources.push_back({input, input.dim() > 0});
     }
@@ -156,11 +171,11 @@ class ReplicaSet::Impl {
   }
 
   // In the order of gradient_sources().
-  std::vector<at::Tensor> leaves_of(std::size_t r, const std::vector<at::Tensor>& parts) const {
+  std::vector<at::Tensor> leaves_of(std::size_t r, const std::vector<std::size_t>& trained,
+                                    const std::vector<at::Tensor>& parts) const {
     std::vector<at::Tensor> leaves;
-    for (const at::Tensor& parameter : replicas_[r]->parameters()) {
-      if (parameter.requires_grad()) leaves.push_back(parameter);
-    }
+    const std::vector<at::Tensor> parameters = replicas_[r]->parameters();
+    for (std::size_t i : trained) leaves.push_back(parameters[i]);
     for (const at::Tensor& part : parts) {
       if (part.requires_grad()) leaves.push_back(part);
     }

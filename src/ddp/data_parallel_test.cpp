@@ -224,7 +224,9 @@ TEST(DataParallel, BackwardTwiceNeedsRetainGraph) {
   loss.backward();
   EXPECT_TRUE(at::allclose(model->parameters()[0].grad(), once * 2));
   EXPECT_THROW(loss.backward(), std::exception);
-  EXPECT_THROW(dp(make_input(4)).sum().backward({}, true, /*create_graph=*/true), Error);
+  EXPECT_THROW(torch::autograd::grad({dp(make_input(4)).sum()}, {model->parameters()[0]}, {}, true,
+                                     /*create_graph=*/true),
+               Error);
 }
 
 struct FailingImpl : torch::nn::Cloneable<FailingImpl> {
@@ -249,6 +251,54 @@ TEST(DataParallel, AnExceptionNamesTheReplicaAndTheNextForwardWorks) {
   torch::nn::Sequential mlp = make_mlp();
   DataParallel of_mlp(mlp, {.replicas = 2});
   EXPECT_THROW(of_mlp(at::randn({4, 5})), Error);
+}
+
+TEST(DataParallel, AnExceptionInBackwardNamesTheReplicaToo) {
+  struct HookedImpl : torch::nn::Cloneable<HookedImpl> {
+    HookedImpl() { reset(); }
+    void reset() override { linear = register_module("linear", torch::nn::Linear(6, 3)); }
+    at::Tensor forward(const at::Tensor& x) {
+      at::Tensor y = linear(x);
+      if (x[0][0].item<float>() > 0) {
+        y.register_hook([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("no way back"); });
+      }
+      return y;
+    }
+    torch::nn::Linear linear{nullptr};
+  };
+  const auto module = std::make_shared<HookedImpl>();
+  DataParallel dp(module, {.replicas = 2});
+  at::Tensor input = at::zeros({4, 6});
+  input[2].fill_(1);
+  try {
+    dp(input).sum().backward();
+    FAIL() << "should have thrown";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("replica 1 of 2 failed in backward: no way back"));
+  }
+  EXPECT_NO_THROW(dp(at::zeros({4, 6})).sum().backward());
+}
+
+TEST(DataParallel, ALayerUsedTwiceAndOneNotUsed) {
+  struct TiedImpl : torch::nn::Cloneable<TiedImpl> {
+    TiedImpl() { reset(); }
+    void reset() override {
+      layer = register_module("first", torch::nn::Linear(6, 6));
+      register_module("second", layer);
+      unused = register_module("unused", torch::nn::Linear(2, 2));
+    }
+    at::Tensor forward(const at::Tensor& x) { return layer(at::tanh(layer(x))); }
+    torch::nn::Linear layer{nullptr}, unused{nullptr};
+  };
+  const auto module = std::make_shared<TiedImpl>();
+  DataParallel dp(module, {.replicas = 3});
+  const at::Tensor input = make_input(7);
+  module->forward(input).pow(2).sum().backward();
+  const at::Tensor expected = module->layer->weight.grad().clone();
+  module->layer->weight.mutable_grad() = at::Tensor();
+  dp(input).pow(2).sum().backward();
+  EXPECT_TRUE(at::allclose(module->layer->weight.grad(), expected, 1e-4, 1e-5));
+  EXPECT_FALSE(module->unused->weight.grad().defined());
 }
 
 TEST(DataParallel, MakingReplicasDrawsNoRandomNumbers) {
