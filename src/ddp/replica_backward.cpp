@@ -1,5 +1,6 @@
 #include "ddp/replica_backward.h"
 
+#include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
