@@ -2,9 +2,12 @@
 #pragma once
 
 #include "lockstep/ddp/comm_hook.h"
+#include "lockstep/ddp/data_parallel.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/gradient_synchronizer.h"
+#include "lockstep/ddp/hooks.h"
 #include "lockstep/ddp/init.h"
+#include "lockstep/ddp/model_averaging.h"
 #include "lockstep/ddp/options.h"
 #include "lockstep/ddp/spawn.h"
 #include "lockstep/ddp/tensor_collectives.h"

@@ -1,0 +1,27 @@
+// Memory of the group that a hook keeps from step to step: one tensor per bucket and use.
+#pragma once
+
+#include <map>
+#include <utility>
+
+#include "lockstep/ddp/tensor_group.h"
+
+namespace lockstep::detail {
+
+class HookMemory {
+ public:
+  // Flat and uninitialised. Valid until a bucket of this index asks for another size or type, which
+  // happens only when DDP has rebuilt its buckets.
+  at::Tensor get(TensorGroup& group, std::size_t bucket, int use, std::int64_t count, at::ScalarType dtype) {
+    at::Tensor& tensor = tensors_[{bucket, use}];
+    if (!tensor.defined() || tensor.numel() != count || tensor.scalar_type() != dtype) {
+      tensor = group.empty(count, dtype);
+    }
+    return tensor;
+  }
+
+ private:
+  std::map<std::pair<std::size_t, int>, at::Tensor> tensors_;
+};
+
+}  // namespace lockstep::detail
