@@ -71,9 +71,9 @@ torch::optional<at::Tensor> optional(const at::Tensor& tensor) {
 
 class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunction> {
  public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
-                            const at::Tensor& bias, const BatchNormCall& call,
-                            const std::shared_ptr<TensorGroup>& group) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
+                            const torch::optional<at::Tensor>& weight, const torch::optional<at::Tensor>& bias,
+                            const BatchNormCall& call, const std::shared_ptr<TensorGroup>& group) {
     const Moments moments = global_moments(local_moments(input), *group);
     if (moments.count < 2) {
       throw Error(
@@ -85,14 +85,13 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     update_running(call.running_var, moments.squares / (moments.count - 1), call.momentum);
     const at::Tensor mean = moments.mean.to(input.scalar_type());
     const at::Tensor variance = (moments.squares / moments.count).to(input.scalar_type());
-    context->save_for_backward({input, weight, mean, variance});
+    context->save_for_backward({input, call.weight, mean, variance});
     context->saved_data["count"] = moments.count;
     context->saved_data["eps"] = call.eps;
     context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<GroupCapsule>(group));
     if (input.numel() == 0) return at::empty_like(input);
     // Normalising with given statistics is what torch's kernel does in evaluation.
-    return std::get<0>(
-        at::native_batch_norm(input, optional(weight), optional(bias), mean, variance, false, 0, call.eps));
+    return std::get<0>(at::native_batch_norm(input, weight, bias, mean, variance, false, 0, call.eps));
   }
 
   static variable_list backward(AutogradContext* context, variable_list output_gradients) {
@@ -165,7 +164,7 @@ void check(const BatchNormCall& call) {
 at::Tensor sync_batch_norm(const BatchNormCall& call, const std::shared_ptr<TensorGroup>& group) {
   check(call);
   const at::Tensor input = call.input.contiguous(call.input.suggest_memory_format());
-  return SyncBatchNormFunction::apply(input, call.weight, call.bias, call, group);
+  return SyncBatchNormFunction::apply(input, optional(call.weight), optional(call.bias), call, group);
 }
 
 }  // namespace lockstep::detail
