@@ -8,10 +8,13 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/optim/optimizer.h>
 #include <torch/version.h>
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <type_traits>
 #include <utility>
 
 #define LOCKSTEP_TORCH_AT_LEAST(major, minor) \
@@ -40,6 +43,17 @@ inline std::shared_ptr<torch::autograd::Node> gradient_accumulator(const at::Ten
 // Calls `function` when the backward that runs on this thread is over, on the thread that called it.
 inline void at_end_of_backward(std::function<void()> function) {
   torch::autograd::Engine::get_default_engine().queue_callback(std::move(function));
+}
+
+// What an optimizer's state() knows a parameter by: the address of its implementation, as text until 2.0.
+template <typename Optimizer = torch::optim::Optimizer>
+auto optimizer_state_key(const at::Tensor& parameter) {
+  using Key = std::remove_cvref_t<decltype(std::declval<Optimizer&>().state().begin()->first)>;
+  if constexpr (std::is_same_v<Key, std::string>) {
+    return c10::str(parameter.unsafeGetTensorImpl());
+  } else {
+    return static_cast<Key>(parameter.unsafeGetTensorImpl());
+  }
 }
 
 // Base of an allocator that wraps another one. LibTorch 2.3 made copy_data() pure.

@@ -6,7 +6,9 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -69,6 +71,15 @@ class TensorGroup : public std::enable_shared_from_this<TensorGroup> {
   virtual std::shared_ptr<TensorGroup> new_group(std::span<const int> ranks, const std::string& name) = 0;
   virtual void abort(const std::string& reason) = 0;
   virtual Status health() const = 0;
+
+  // A group of the same ranks for collectives that must not get between this group's, because they are
+  // issued at times of their own: layers that communicate in forward and backward. Made at the first call
+  // for `purpose`, which is collective; lives as long as this group.
+  std::shared_ptr<TensorGroup> companion(const std::string& purpose);
+
+ private:
+  std::mutex companions_mutex_;
+  std::map<std::string, std::shared_ptr<TensorGroup>> companions_;  // guarded by companions_mutex_
 };
 
 }  // namespace lockstep

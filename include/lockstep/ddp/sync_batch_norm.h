@@ -1,0 +1,64 @@
+// Batch norm whose statistics are those of the batches of all ranks together.
+//
+// Either make a model with SyncBatchNorm layers, or turn a model that exists into one:
+//
+//   auto model = std::make_shared<ResNet>();          // its own torch::nn::BatchNorm2d members
+//   lockstep::convert_sync_batchnorm(*model);
+//   lockstep::DistributedDataParallel ddp(model);
+//
+// In training every forward and every backward through such a layer is a collective: all ranks must run
+// the same layers in the same order; their numbers of samples may differ and may be 0. The collectives
+// run on a group of their own, which one process group's layers share, so they cannot get between DDP's.
+// In evaluation, and in a group of one, it is torch's batch norm. Double backward throws Error.
+//
+// Mean and variance are combined in rank order in f64: every rank gets the same bits.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+
+#include <memory>
+#include <utility>
+
+#include "lockstep/ddp/tensor_group.h"
+
+namespace lockstep {
+
+// Takes (N, C) and (N, C, ...) of f32 or f64, as PyTorch's: for 1d, 2d and 3d. Parameters, buffers and
+// options are those of torch::nn::BatchNorm, and so are the archives it writes.
+class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
+ public:
+  // `group`: null means the default group, looked up in the first forward in training.
+  explicit SyncBatchNormImpl(std::int64_t num_features, std::shared_ptr<TensorGroup> group = nullptr)
+      : SyncBatchNormImpl(torch::nn::BatchNormOptions(num_features), std::move(group)) {}
+  explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, std::shared_ptr<TensorGroup> group = nullptr)
+      : NormImplBase(options), group_(std::move(group)) {}
+
+  at::Tensor forward(const at::Tensor& input);
+  void pretty_print(std::ostream& stream) const override;
+
+ protected:
+  void _check_input_dim(const at::Tensor& input) override;
+
+ private:
+  std::shared_ptr<TensorGroup> group_;
+  std::shared_ptr<TensorGroup> own_group_;  // the layers' group; made when first needed
+};
+TORCH_MODULE(SyncBatchNorm);
+
+// Makes every torch::nn::BatchNorm1d, 2d and 3d in `module` (itself, in Sequential and other containers,
+// nested, in members of the user's classes) compute its statistics over all ranks of `group`. The
+// modules stay the objects and types that they were; so nothing in the user's code or in saved archives
+// changes. Returns how many it found. Collective. A clone() of the module is not converted.
+//
+// Throws Error for a layer with neither parameters nor running statistics, because there is nothing to
+// know it by: use SyncBatchNorm there. torch's own check stays: a converted layer wants more than one
+// value per channel on every rank (or none).
+int convert_sync_batchnorm(torch::nn::Module& module, const std::shared_ptr<TensorGroup>& group = nullptr);
+template <typename Holder>
+requires requires(Holder& holder) { static_cast<torch::nn::Module&>(*holder); }
+int convert_sync_batchnorm(Holder&& holder, const std::shared_ptr<TensorGroup>& group = nullptr) {
+  return convert_sync_batchnorm(static_cast<torch::nn::Module&>(*holder), group);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,129 @@
+// ZeRO, stage 1: an optimizer whose state is spread over the ranks.
+//
+//   lockstep::ZeroRedundancyOptimizer<torch::optim::AdamW> optimizer(ddp->parameters(), {1e-3});
+//
+// Each parameter belongs to one rank, which alone holds its optimizer state (Adam's moments, SGD's
+// momentum), updates it in step(), and broadcasts the result: memory of the state is divided by the world
+// size, for the price of sending all parameters once per step. Results are bit-identical to the plain
+// optimizer's, given equal gradients on all ranks, as DDP leaves them.
+//
+// It is a torch::optim::Optimizer: zero_grad(), param_groups() (change the learning rate there, on all
+// ranks alike) and torch's schedulers work as always. All parameter groups are given at construction.
+#pragma once
+
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "lockstep/ddp/tensor_group.h"
+
+namespace lockstep {
+
+struct ZeroOptions {
+  // Null: the default group.
+  std::shared_ptr<TensorGroup> group = nullptr;
+};
+
+namespace detail {
+
+// The owner of each of `sizes`, so that ranks own about equally much: the largest first, each to the rank
+// that has least. A function of its arguments only, so all ranks agree.
+std::vector<int> balance_greedily(std::span<const std::int64_t> sizes, int ranks);
+
+// Everything that does not depend on the kind of optimizer.
+class ShardedOptimizer : public torch::optim::Optimizer {
+ public:
+  using ParamGroups = std::vector<torch::optim::OptimizerParamGroup>;
+  using Factory = std::function<std::unique_ptr<torch::optim::Optimizer>(ParamGroups)>;
+
+  ShardedOptimizer(ParamGroups groups, std::unique_ptr<torch::optim::OptimizerOptions> defaults, Factory factory,
+                   const ZeroOptions& options);
+
+  // Collective. Updates this rank's parameters and takes the others' from their owners; blocks until all
+  // are there. Throws Error.
+  torch::Tensor step(LossClosure closure = nullptr) override;
+
+  // Collects the whole state on rank `to`, where save() then writes what the plain optimizer would
+  // write. Collective. The collected state is dropped by the next step() or load().
+  void consolidate_state_dict(int to = 0);
+  // Only after consolidate_state_dict(), on its rank; throws Error elsewhere. A plain optimizer of the
+  // same kind and parameter groups can load it.
+  void save(torch::serialize::OutputArchive& archive) const override;
+  // What save() of this or of a plain optimizer wrote; each rank keeps its share. Every rank calls it;
+  // the world size may differ from the one that saved.
+  void load(torch::serialize::InputArchive& archive) override;
+
+  // This rank's part: the plain optimizer over the parameters that this rank owns.
+  const torch::optim::Optimizer& local() const { return *local_; }
+  // The owner of the index-th parameter, counted through all groups.
+  int owner(std::size_t index) const { return owners_.at(index); }
+
+ private:
+  struct Parcel;
+
+  ParamGroups groups_of(int rank) const;
+  std::size_t parameter_count() const;
+  void check_groups() const;
+  void make_parcels();
+  void exchange_parameters();
+
+  const std::shared_ptr<TensorGroup> group_;
+  const Factory factory_;
+  std::vector<int> owners_;
+  std::unique_ptr<torch::optim::Optimizer> local_;
+  std::unique_ptr<torch::optim::Optimizer> consolidated_;
+  std::vector<std::shared_ptr<Parcel>> parcels_;  // the same on all ranks, in the order in which they are sent
+};
+
+template <typename Optimizer>
+struct OptionsOf;  // not specialised: ZeroRedundancyOptimizer does not know this optimizer
+template <>
+struct OptionsOf<torch::optim::SGD> {
+  using Type = torch::optim::SGDOptions;
+};
+template <>
+struct OptionsOf<torch::optim::Adam> {
+  using Type = torch::optim::AdamOptions;
+};
+template <>
+struct OptionsOf<torch::optim::AdamW> {
+  using Type = torch::optim::AdamWOptions;
+};
+template <>
+struct OptionsOf<torch::optim::Adagrad> {
+  using Type = torch::optim::AdagradOptions;
+};
+template <>
+struct OptionsOf<torch::optim::RMSprop> {
+  using Type = torch::optim::RMSpropOptions;
+};
+
+}  // namespace detail
+
+// `Plain`: torch::optim::SGD, Adam, AdamW, Adagrad or RMSprop.
+template <typename Plain>
+class ZeroRedundancyOptimizer : public detail::ShardedOptimizer {
+ public:
+  using Options = typename detail::OptionsOf<Plain>::Type;
+
+  // Throws Error if a parameter appears twice or there is none. Not collective.
+  ZeroRedundancyOptimizer(ParamGroups groups, Options defaults, const ZeroOptions& options = {})
+      : ShardedOptimizer(
+            std::move(groups), std::make_unique<Options>(defaults),
+            [defaults](ParamGroups share) { return std::make_unique<Plain>(std::move(share), defaults); }, options) {}
+  ZeroRedundancyOptimizer(std::vector<torch::Tensor> parameters, Options defaults, const ZeroOptions& options = {})
+      : ZeroRedundancyOptimizer(ParamGroups{torch::optim::OptimizerParamGroup(std::move(parameters))},
+                                std::move(defaults), options) {}
+};
+
+}  // namespace lockstep
