@@ -74,7 +74,7 @@ void train(const CommandLine& options) {
   const int epochs = options.integer("--epochs");
   double exposed = 0, step_seconds = 0, speed = 0;
   for (int epoch = 0; epoch < epochs; ++epoch) {
-    sampler.set_epoch(static_cast<std::size_t>(epoch));
+    sampler.set_epoch(epoch);
     sampler.reset();
     for (auto& group : optimizer.param_groups()) {  // smaller steps in the last epoch
       static_cast<torch::optim::AdamOptions&>(group.options()).lr(epoch + 1 == epochs ? 5e-4 : 2e-3);

@@ -23,7 +23,7 @@ torch::Tensor truth(const torch::Tensor& input) { return input.sum(1, true).sin(
 
 torch::nn::Sequential make_model() {
   torch::manual_seed(1);
-  return {torch::nn::Linear(4, 16), torch::nn::Tanh(), torch::nn::Linear(16, 1)};
+  return torch::nn::Sequential(torch::nn::Linear(4, 16), torch::nn::Tanh(), torch::nn::Linear(16, 1));
 }
 
 void train() {

@@ -3,8 +3,10 @@
 
 #include <torch/torch.h>
 
-struct FashionNetImpl : torch::nn::Module {
-  FashionNetImpl() {
+// Cloneable, because DataParallel makes copies of it.
+struct FashionNetImpl : torch::nn::Cloneable<FashionNetImpl> {
+  FashionNetImpl() { reset(); }
+  void reset() override {
     features = register_module(
         "features", torch::nn::Sequential(torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 16, 5).padding(2)),
                                           torch::nn::BatchNorm2d(16), torch::nn::ReLU(), torch::nn::MaxPool2d(2),
