@@ -111,6 +111,9 @@ class Worker {
     call();
     const std::int64_t end = now_ns();
     const double cpu_after = process_cpu_seconds();
+    // Where ranks share cores, one that is done must not check its result while another still needs the
+    // core to finish: that would be timed as if it were the engine's work.
+    line_.arrive();
     engine_.settle(operation);
     reply.wrong += count_wrong(*pattern_, operation, config_.rank, iteration);
     if (same_on_all_ranks(operation.collective))
