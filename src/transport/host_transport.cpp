@@ -21,6 +21,9 @@ constexpr microseconds kSpin{50};
 // How often to give way before sleeping when there are more ranks than processors: by then every
 // rank has had its turn, so whoever is still missing is busy elsewhere.
 constexpr int kYields = 40;
+// How long to look for the last ranks to come on other processors before giving way: about as long as
+// those need to let all of their ranks run once.
+constexpr microseconds kRotation{10};
 constexpr milliseconds kLongestSleep{50};
 // So much of the next announcement is taken back ahead of time.
 constexpr std::size_t kPrefetchPayload = 1024;
@@ -71,6 +74,13 @@ void HostTransport::publish() {
   // A peer that has come before us: its line travels while we wait for ours, not after.
   if (local_size() <= kPrefetchPeers) {
     for (int local = 0; local < local_size(); ++local) __builtin_prefetch(&announcement(local));
+  }
+  if (oversubscribed_) {
+    // Relaxed: a hint, that nothing depends on. Written only when it changes, so that its line stays in
+    // everybody's cache.
+    auto& processor = area(local_rank()).processor.value;
+    const auto here = static_cast<std::uint32_t>(::sched_getcpu());
+    if (processor.load(std::memory_order_relaxed) != here) processor.store(here, std::memory_order_relaxed);
   }
   auto& mine = area(local_rank()).slots[ticket_ % 2];
   // Sequentially consistent, as the load of `sleepers` in signal_arrival: either we see the
@@ -132,15 +142,9 @@ void HostTransport::ring_bell() {
   futex_wake_all(bell);
 }
 
+// Returns whether `ready` came true in the time given.
 template <typename Ready>
-bool HostTransport::busy_wait(const WaitScope& scope, const Ready& ready) const {
-  if (oversubscribed_) {
-    for (int turn = 0; turn < kYields && !scope.stopped(); ++turn) {
-      if (ready()) return true;
-      ::sched_yield();
-    }
-    return ready();
-  }
+bool HostTransport::spin(const WaitScope& scope, Deadline::Duration how_long, const Ready& ready) const {
   constexpr int kTurnsPerLookAtTheClock = 64;
   auto until = Deadline::Clock::time_point::min();
   while (!scope.stopped()) {
@@ -149,10 +153,27 @@ bool HostTransport::busy_wait(const WaitScope& scope, const Ready& ready) const 
       cpu_relax();
     }
     const auto now = Deadline::Clock::now();
-    if (until == Deadline::Clock::time_point::min()) until = now + kSpin;
+    if (until == Deadline::Clock::time_point::min()) until = now + how_long;
     if (now >= until) return ready();
   }
   return false;
+}
+
+// The busy part of a wait where ranks share processors. Returns whether `ready` came true.
+template <typename Ready, typename MissingHere>
+bool HostTransport::give_way(const WaitScope& scope, const Ready& ready, const MissingHere& missing_here) const {
+  bool has_spun = false;
+  for (int turn = 0; turn < kYields && !scope.stopped(); ++turn) {
+    if (ready()) return true;
+    // Whoever would run here instead has come as well, and could only look: looking ourselves spares
+    // two switches, and the operation ends here the moment the last one comes elsewhere.
+    if (!has_spun && !missing_here()) {
+      has_spun = true;
+      if (spin(scope, kRotation, ready)) return true;
+    }
+    ::sched_yield();
+  }
+  return ready();
 }
 
 // Waits until `ready_peer(local)` holds for every local rank.
@@ -164,7 +185,16 @@ Status HostTransport::wait_until(WaitScope& scope, const Ready& ready_peer) {
     while (first_missing < size && ready_peer(first_missing)) ++first_missing;
     return first_missing == size;
   };
-  if (busy_wait(scope, ready)) return Status();
+  const auto missing_here = [&] {
+    const auto here = static_cast<std::uint32_t>(::sched_getcpu());
+    for (int local = first_missing; local < size; ++local) {
+      // Relaxed: a hint, that nothing depends on.
+      const bool shares = area(local).processor.value.load(std::memory_order_relaxed) == here;
+      if (shares && !ready_peer(local)) return true;
+    }
+    return false;
+  };
+  if (oversubscribed_ ? give_way(scope, ready, missing_here) : spin(scope, kSpin, ready)) return Status();
 
   auto& host = area(0);
   host.sleepers.value.fetch_add(1);

@@ -97,9 +97,11 @@ class HostTransport {
 
  private:
   template <typename Ready>
-  Status wait_until(WaitScope& scope, const Ready& ready);
+  Status wait_until(WaitScope& scope, const Ready& ready_peer);
   template <typename Ready>
-  bool busy_wait(const WaitScope& scope, const Ready& ready) const;
+  bool spin(const WaitScope& scope, Deadline::Duration how_long, const Ready& ready) const;
+  template <typename Ready, typename MissingHere>
+  bool give_way(const WaitScope& scope, const Ready& ready, const MissingHere& missing_here) const;
   void signal_arrival();
 
   // Constant after construction.
