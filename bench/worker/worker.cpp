@@ -111,8 +111,8 @@ class Worker {
     call();
     const std::int64_t end = now_ns();
     const double cpu_after = process_cpu_seconds();
-    // Where ranks share cores, one that is done must not check its result while another still needs the
-    // core to finish: that would be timed as if it were the engine's work.
+    // A rank that is done must not check its result yet: where ranks share cores, another may need this
+    // one to finish, and an engine's own thread may still have to send. Both would be timed.
     line_.arrive();
     engine_.settle(operation);
     reply.wrong += count_wrong(*pattern_, operation, config_.rank, iteration);
