@@ -9,6 +9,7 @@
 
 #include "base/futex.h"
 #include "base/prefetch.h"
+#include "transport/crowding.h"
 
 namespace lockstep {
 namespace {
@@ -24,6 +25,8 @@ constexpr int kYields = 40;
 // How long to look for the last ranks to come on other processors before giving way: about as long as
 // those need to let all of their ranks run once.
 constexpr microseconds kRotation{10};
+// The kernel has its own mind about who runs where; where they differ, it is to win.
+constexpr milliseconds kBetweenMoves{2};
 constexpr milliseconds kLongestSleep{50};
 // So much of the next announcement is taken back ahead of time.
 constexpr std::size_t kPrefetchPayload = 1024;
@@ -39,10 +42,45 @@ bool is_oversubscribed(const HostTransport::Config& config) {
   return processors > 0 && static_cast<int>(config.areas.size()) > processors;
 }
 
+std::vector<int> processors_in(const cpu_set_t& set) {
+  std::vector<int> processors;
+  for (int processor = 0; processor < CPU_SETSIZE; ++processor) {
+    if (CPU_ISSET(processor, &set)) processors.push_back(processor);
+  }
+  return processors;
+}
+
 }  // namespace
 
 HostTransport::HostTransport(Config config)
-    : config_(std::move(config)), oversubscribed_(is_oversubscribed(config_)), peers_(config_.areas.size()) {}
+    : config_(std::move(config)),
+      oversubscribed_(is_oversubscribed(config_)),
+      processors_(processors_in(area(local_rank()).cpus)),
+      where_(config_.areas.size()),
+      peers_(config_.areas.size()) {}
+
+void HostTransport::note_processor(int processor) {
+  // Relaxed: a hint, that nothing depends on. Written only when it changes, so that its line stays in
+  // everybody's cache.
+  auto& noted = area(local_rank()).processor.value;
+  const auto here = static_cast<std::uint32_t>(processor);
+  if (noted.load(std::memory_order_relaxed) != here) noted.store(here, std::memory_order_relaxed);
+}
+
+void HostTransport::leave_crowd() {
+  for (int local = 0; local < local_size(); ++local) {
+    // Relaxed: as in note_processor.
+    where_[static_cast<std::size_t>(local)] =
+        static_cast<int>(area(local).processor.value.load(std::memory_order_relaxed));
+  }
+  const int target = less_crowded_processor(where_, local_rank(), processors_);
+  if (target < 0) return;
+  const auto now = Deadline::Clock::now();
+  if (now < next_move_) return;
+  next_move_ = now + kBetweenMoves;
+  move_to_processor(target);
+  note_processor(::sched_getcpu());
+}
 
 // Relaxed: the store of the ticket in publish() carries it to withdraw().
 void HostTransport::enter() { area(local_rank()).inside.value.store(1, std::memory_order_relaxed); }
@@ -75,13 +113,7 @@ void HostTransport::publish() {
   if (local_size() <= kPrefetchPeers) {
     for (int local = 0; local < local_size(); ++local) __builtin_prefetch(&announcement(local));
   }
-  if (oversubscribed_) {
-    // Relaxed: a hint, that nothing depends on. Written only when it changes, so that its line stays in
-    // everybody's cache.
-    auto& processor = area(local_rank()).processor.value;
-    const auto here = static_cast<std::uint32_t>(::sched_getcpu());
-    if (processor.load(std::memory_order_relaxed) != here) processor.store(here, std::memory_order_relaxed);
-  }
+  if (oversubscribed_) note_processor(::sched_getcpu());
   auto& mine = area(local_rank()).slots[ticket_ % 2];
   // Sequentially consistent, as the load of `sleepers` in signal_arrival: either we see the
   // sleeper, or it sees our ticket.
@@ -161,7 +193,9 @@ bool HostTransport::spin(const WaitScope& scope, Deadline::Duration how_long, co
 
 // The busy part of a wait where ranks share processors. Returns whether `ready` came true.
 template <typename Ready, typename MissingHere>
-bool HostTransport::give_way(const WaitScope& scope, const Ready& ready, const MissingHere& missing_here) const {
+bool HostTransport::give_way(const WaitScope& scope, const Ready& ready, const MissingHere& missing_here) {
+  if (ready()) return true;
+  leave_crowd();
   bool has_spun = false;
   for (int turn = 0; turn < kYields && !scope.stopped(); ++turn) {
     if (ready()) return true;

@@ -101,16 +101,21 @@ class HostTransport {
   template <typename Ready>
   bool spin(const WaitScope& scope, Deadline::Duration how_long, const Ready& ready) const;
   template <typename Ready, typename MissingHere>
-  bool give_way(const WaitScope& scope, const Ready& ready, const MissingHere& missing_here) const;
+  bool give_way(const WaitScope& scope, const Ready& ready, const MissingHere& missing_here);
   void signal_arrival();
+  void note_processor(int processor);
+  void leave_crowd();
 
   // Constant after construction.
   const Config config_;
   const bool oversubscribed_;
+  const std::vector<int> processors_;  // where this rank may run
 
   // Owned by the thread that runs the current operation.
   std::uint32_t ticket_ = 0;  // of my latest announcement
   std::size_t last_payload_ = 0;
+  std::vector<int> where_;  // the processor of each local rank, as last noted
+  Deadline::Clock::time_point next_move_{};
   std::uint32_t arrived_ = 0;   // my arrivals
   std::uint32_t expected_ = 0;  // arrivals of all ranks at the latest synchronisation point (wraps)
 
