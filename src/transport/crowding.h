@@ -6,10 +6,7 @@
 // where they run, and the last of a crowd moves.
 #pragma once
 
-#include <chrono>
 #include <span>
-
-#include "lockstep/base/deadline.h"
 
 namespace lockstep {
 
