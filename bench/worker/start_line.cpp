@@ -52,10 +52,8 @@ std::int64_t StartLine::arrive() {
   } else {
     const std::int64_t give_up = now_ns() + kPatience;
     for (std::uint32_t spins = 0; page_.generation.load(std::memory_order_acquire) == generation; ++spins) {
-      if (own_core_)
-        relax();
-      else
-        ::sched_yield();
+      // Also on a core of its own: there the engine may have threads that still send to the others.
+      ::sched_yield();
       if (spins % 4096 == 4095 && now_ns() > give_up)
         throw BenchError("a rank of this engine did not come to the start line within two minutes");
     }

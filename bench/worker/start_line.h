@@ -48,7 +48,7 @@ class SharedMapping {
 
 class StartLine {
  public:
-  // `own_core`: every rank has a core for itself, so waiting may spin.
+  // `own_core`: every rank has a core for itself, so all can set off at one moment.
   StartLine(SharedPage& page, int ranks, bool own_core) : page_(page), ranks_(ranks), own_core_(own_core) {}
 
   // Blocks until all ranks have arrived, at most two minutes (then throws BenchError); returns the

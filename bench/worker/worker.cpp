@@ -111,6 +111,9 @@ class Worker {
     call();
     const std::int64_t end = now_ns();
     const double cpu_after = process_cpu_seconds();
+    // A rank that is done must not check its result yet: where ranks share cores, another may need this
+    // one to finish, and an engine's own thread may still have to send. Both would be timed.
+    line_.arrive();
     engine_.settle(operation);
     reply.wrong += count_wrong(*pattern_, operation, config_.rank, iteration);
     if (same_on_all_ranks(operation.collective))

@@ -9,6 +9,7 @@
 
 #include "base/futex.h"
 #include "base/prefetch.h"
+#include "transport/crowding.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +22,11 @@ constexpr microseconds kSpin{50};
 // How often to give way before sleeping when there are more ranks than processors: by then every
 // rank has had its turn, so whoever is still missing is busy elsewhere.
 constexpr int kYields = 40;
+// How long to look for the last ranks to come on other processors before giving way: about as long as
+// those need to let all of their ranks run once.
+constexpr microseconds kRotation{10};
+// The kernel has its own mind about who runs where; where they differ, it is to win.
+constexpr milliseconds kBetweenMoves{2};
 constexpr milliseconds kLongestSleep{50};
 // So much of the next announcement is taken back ahead of time.
 constexpr std::size_t kPrefetchPayload = 1024;
@@ -36,10 +42,45 @@ bool is_oversubscribed(const HostTransport::Config& config) {
   return processors > 0 && static_cast<int>(config.areas.size()) > processors;
 }
 
+std::vector<int> processors_in(const cpu_set_t& set) {
+  std::vector<int> processors;
+  for (int processor = 0; processor < CPU_SETSIZE; ++processor) {
+    if (CPU_ISSET(processor, &set)) processors.push_back(processor);
+  }
+  return processors;
+}
+
 }  // namespace
 
 HostTransport::HostTransport(Config config)
-    : config_(std::move(config)), oversubscribed_(is_oversubscribed(config_)), peers_(config_.areas.size()) {}
+    : config_(std::move(config)),
+      oversubscribed_(is_oversubscribed(config_)),
+      processors_(processors_in(area(local_rank()).cpus)),
+      where_(config_.areas.size()),
+      peers_(config_.areas.size()) {}
+
+void HostTransport::note_processor(int processor) {
+  // Relaxed: a hint, that nothing depends on. Written only when it changes, so that its line stays in
+  // everybody's cache.
+  auto& noted = area(local_rank()).processor.value;
+  const auto here = static_cast<std::uint32_t>(processor);
+  if (noted.load(std::memory_order_relaxed) != here) noted.store(here, std::memory_order_relaxed);
+}
+
+void HostTransport::leave_crowd() {
+  for (int local = 0; local < local_size(); ++local) {
+    // Relaxed: as in note_processor.
+    where_[static_cast<std::size_t>(local)] =
+        static_cast<int>(area(local).processor.value.load(std::memory_order_relaxed));
+  }
+  const int target = less_crowded_processor(where_, local_rank(), processors_);
+  if (target < 0) return;
+  const auto now = Deadline::Clock::now();
+  if (now < next_move_) return;
+  next_move_ = now + kBetweenMoves;
+  move_to_processor(target);
+  note_processor(::sched_getcpu());
+}
 
 // Relaxed: the store of the ticket in publish() carries it to withdraw().
 void HostTransport::enter() { area(local_rank()).inside.value.store(1, std::memory_order_relaxed); }
@@ -72,6 +113,7 @@ void HostTransport::publish() {
   if (local_size() <= kPrefetchPeers) {
     for (int local = 0; local < local_size(); ++local) __builtin_prefetch(&announcement(local));
   }
+  if (oversubscribed_) note_processor(::sched_getcpu());
   auto& mine = area(local_rank()).slots[ticket_ % 2];
   // Sequentially consistent, as the load of `sleepers` in signal_arrival: either we see the
   // sleeper, or it sees our ticket.
@@ -132,15 +174,9 @@ void HostTransport::ring_bell() {
   futex_wake_all(bell);
 }
 
+// Returns whether `ready` came true in the time given.
 template <typename Ready>
-bool HostTransport::busy_wait(const WaitScope& scope, const Ready& ready) const {
-  if (oversubscribed_) {
-    for (int turn = 0; turn < kYields && !scope.stopped(); ++turn) {
-      if (ready()) return true;
-      ::sched_yield();
-    }
-    return ready();
-  }
+bool HostTransport::spin(const WaitScope& scope, Deadline::Duration how_long, const Ready& ready) const {
   constexpr int kTurnsPerLookAtTheClock = 64;
   auto until = Deadline::Clock::time_point::min();
   while (!scope.stopped()) {
@@ -149,10 +185,29 @@ bool HostTransport::busy_wait(const WaitScope& scope, const Ready& ready) const 
       cpu_relax();
     }
     const auto now = Deadline::Clock::now();
-    if (until == Deadline::Clock::time_point::min()) until = now + kSpin;
+    if (until == Deadline::Clock::time_point::min()) until = now + how_long;
     if (now >= until) return ready();
   }
   return false;
+}
+
+// The busy part of a wait where ranks share processors. Returns whether `ready` came true.
+template <typename Ready, typename MissingHere>
+bool HostTransport::give_way(const WaitScope& scope, const Ready& ready, const MissingHere& missing_here) {
+  if (ready()) return true;
+  leave_crowd();
+  bool has_spun = false;
+  for (int turn = 0; turn < kYields && !scope.stopped(); ++turn) {
+    if (ready()) return true;
+    // Whoever would run here instead has come as well, and could only look: looking ourselves spares
+    // two switches, and the operation ends here the moment the last one comes elsewhere.
+    if (!has_spun && !missing_here()) {
+      has_spun = true;
+      if (spin(scope, kRotation, ready)) return true;
+    }
+    ::sched_yield();
+  }
+  return ready();
 }
 
 // Waits until `ready_peer(local)` holds for every local rank.
@@ -164,7 +219,16 @@ Status HostTransport::wait_until(WaitScope& scope, const Ready& ready_peer) {
     while (first_missing < size && ready_peer(first_missing)) ++first_missing;
     return first_missing == size;
   };
-  if (busy_wait(scope, ready)) return Status();
+  const auto missing_here = [&] {
+    const auto here = static_cast<std::uint32_t>(::sched_getcpu());
+    for (int local = first_missing; local < size; ++local) {
+      // Relaxed: a hint, that nothing depends on.
+      const bool shares = area(local).processor.value.load(std::memory_order_relaxed) == here;
+      if (shares && !ready_peer(local)) return true;
+    }
+    return false;
+  };
+  if (oversubscribed_ ? give_way(scope, ready, missing_here) : spin(scope, kSpin, ready)) return Status();
 
   auto& host = area(0);
   host.sleepers.value.fetch_add(1);

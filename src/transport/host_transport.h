@@ -97,18 +97,25 @@ class HostTransport {
 
  private:
   template <typename Ready>
-  Status wait_until(WaitScope& scope, const Ready& ready);
+  Status wait_until(WaitScope& scope, const Ready& ready_peer);
   template <typename Ready>
-  bool busy_wait(const WaitScope& scope, const Ready& ready) const;
+  bool spin(const WaitScope& scope, Deadline::Duration how_long, const Ready& ready) const;
+  template <typename Ready, typename MissingHere>
+  bool give_way(const WaitScope& scope, const Ready& ready, const MissingHere& missing_here);
   void signal_arrival();
+  void note_processor(int processor);
+  void leave_crowd();
 
   // Constant after construction.
   const Config config_;
   const bool oversubscribed_;
+  const std::vector<int> processors_;  // where this rank may run
 
   // Owned by the thread that runs the current operation.
   std::uint32_t ticket_ = 0;  // of my latest announcement
   std::size_t last_payload_ = 0;
+  std::vector<int> where_;  // the processor of each local rank, as last noted
+  Deadline::Clock::time_point next_move_{};
   std::uint32_t arrived_ = 0;   // my arrivals
   std::uint32_t expected_ = 0;  // arrivals of all ranks at the latest synchronisation point (wraps)
 

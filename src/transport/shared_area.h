@@ -57,8 +57,9 @@ struct alignas(kCacheLine) LonelyWord {
 
 struct SharedArea {
   Announcement slots[2];
-  LonelyWord inside;   // 1 while the owner runs an operation and may touch the others' registered memory
-  LonelyWord arrived;  // how many times the owner has arrived at a synchronisation point inside operations
+  LonelyWord inside;     // 1 while the owner runs an operation and may touch the others' registered memory
+  LonelyWord arrived;    // how many times the owner has arrived at a synchronisation point inside operations
+  LonelyWord processor;  // on which the owner last announced: a hint to those who wait; only when oversubscribed
 
   // Used in the area of local rank 0 only.
   LonelyWord bell;      // futex: rung for those who sleep

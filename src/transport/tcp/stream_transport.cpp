@@ -20,6 +20,8 @@ constexpr std::chrono::milliseconds kReasonGrace{200};
 constexpr std::size_t kPageBytes = 4096;
 // With more under way, sleeping lets bytes gather and costs nothing that counts.
 constexpr std::size_t kSpinBytes = 64 << 10;
+// So much stays in the cache even where it leaves in one call.
+constexpr std::size_t kSmallBurst = 256 << 10;
 
 // A matter of speed only: where the kernel does not let us, its own size serves.
 void limit_send_buffer(int fd, std::size_t bytes) {
@@ -121,20 +123,27 @@ std::span<std::byte> StreamTransport::scratch(std::size_t size) {
 // Sends first: whatever a header from a peer makes us say, the peer has ours by then, and can say the same.
 Status StreamTransport::move_all(WaitScope& scope, bool retry_receives, bool& moved) {
   for (const int rank : active_) {
-    LOCKSTEP_RETURN_IF_ERROR(move_flow(scope, rank, peers_[static_cast<std::size_t>(rank)].outgoing, false, moved));
+    StreamFlow& flow = peers_[static_cast<std::size_t>(rank)].outgoing;
+    LOCKSTEP_RETURN_IF_ERROR(move_flow(scope, rank, flow, send_limit(flow), false, moved));
   }
   for (const int rank : active_) {
-    LOCKSTEP_RETURN_IF_ERROR(
-        move_flow(scope, rank, peers_[static_cast<std::size_t>(rank)].incoming, retry_receives, moved));
+    StreamFlow& flow = peers_[static_cast<std::size_t>(rank)].incoming;
+    LOCKSTEP_RETURN_IF_ERROR(move_flow(scope, rank, flow, options_.call_bytes, retry_receives, moved));
   }
   return {};
 }
 
-Status StreamTransport::move_flow(WaitScope& scope, int rank, StreamFlow& flow, bool retry_blocked, bool& moved) {
+std::size_t StreamTransport::send_limit(const StreamFlow& flow) const {
+  const bool one_burst = flow.pushed() > kSmallBurst && flow.pushed() < 4 * options_.call_bytes;
+  return one_burst ? options_.burst_bytes : options_.call_bytes;
+}
+
+Status StreamTransport::move_flow(WaitScope& scope, int rank, StreamFlow& flow, std::size_t limit, bool retry_blocked,
+                                  bool& moved) {
   const auto lanes = flow.lanes();
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     if (!flow.wants(i) || (lanes[i].blocked && !retry_blocked)) continue;
-    const auto outcome = flow.move(i, header_, options_.call_bytes);
+    const auto outcome = flow.move(i, header_, limit);
     switch (outcome.outcome) {
       case StreamFlow::Outcome::nothing: break;
       case StreamFlow::Outcome::moved: moved = true; break;

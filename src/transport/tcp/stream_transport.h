@@ -43,6 +43,9 @@ struct StreamOptions {
   std::size_t segment_bytes = 256 << 10;
   // Most payload per system call.
   std::size_t call_bytes = 1 << 20;
+  // The same for sending a stream of more than 256 KiB but less than four calls: in one burst, all of
+  // it would leave before anything is received, and be cold when it is.
+  std::size_t burst_bytes = 192 << 10;
   // Asked for with SO_SNDBUF. Less in flight is less to fall out of the cache between two hosts
   // that are near; 0 leaves it to the kernel, which is better where bandwidth times round trip is
   // larger than this.
@@ -114,7 +117,8 @@ class StreamTransport {
   const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
   Peer& activate(int rank);
   Status move_all(WaitScope& scope, bool retry_receives, bool& moved);
-  Status move_flow(WaitScope& scope, int rank, StreamFlow& flow, bool retry_blocked, bool& moved);
+  Status move_flow(WaitScope& scope, int rank, StreamFlow& flow, std::size_t limit, bool retry_blocked, bool& moved);
+  std::size_t send_limit(const StreamFlow& flow) const;
   Status check_header(int rank, const Lane& lane) const;
   Status lost(WaitScope& scope, int rank, const StreamFlow::Moved& outcome);
   bool few_bytes_missing() const;
