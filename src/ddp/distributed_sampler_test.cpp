@@ -2,13 +2,16 @@
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <numeric>
 #include <sstream>
 
 #include "lockstep/base/status.h"
+#include "lockstep/ddp/init.h"
 
 namespace lockstep {
 namespace {
@@ -241,6 +244,16 @@ TEST(DistributedSampler, GoesThroughAnArchive) {
   EXPECT_EQ(copy.state(), sampler.state());
   copy.reset();
   EXPECT_EQ(take(copy, 100), take(sampler, 100));
+}
+
+TEST(DistributedSampler, TakesRankAndReplicasFromTheDefaultGroup) {
+  const std::string path = ::testing::TempDir() + "lockstep_sampler_" + std::to_string(getpid());
+  {
+    ProcessGroupScope job({.init_method = "file://" + path, .rank = 0, .world_size = 1});
+    DistributedSampler sampler(10, {.shuffle = false});
+    EXPECT_EQ(drain(sampler), all_of(10));
+  }
+  std::filesystem::remove(path);
 }
 
 TEST(DistributedSampler, RefusesNonsense) {

@@ -6,7 +6,8 @@
 #include <sstream>
 
 #include "ddp/thread_ranks.h"
-#include "lockstep/ddp/tensor_collectives.h"
+#include "lockstep/ddp/clip_grad.h"
+#include "lockstep/ddp/distributed_data_parallel.h"
 
 namespace lockstep {
 namespace {
@@ -196,6 +197,40 @@ TEST(ZeroRedundancyOptimizer, WorksWithMoreRanksThanParametersAndWithAScheduler)
     if (group->rank() == 0) {
       EXPECT_FALSE(saved(zero).empty());
     }
+  });
+}
+
+// Ten steps of DDP with clipping; returns the parameters.
+template <typename Make>
+std::vector<at::Tensor> train_with_ddp(const std::shared_ptr<TensorGroup>& group, const Make& make_optimizer) {
+  torch::nn::Linear model(20, 30);
+  {
+    at::NoGradGuard no_grad;
+    model->weight.copy_(at::linspace(-1, 1, 600).view({30, 20}));
+    model->bias.zero_();
+  }
+  DistributedDataParallel ddp(model, {.process_group = group});
+  auto optimizer = make_optimizer(model->parameters());
+  at::Generator generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(group->rank()));
+  for (int step = 0; step < 10; ++step) {
+    optimizer->zero_grad();
+    ddp(at::randn({8, 20}, generator)).square().mean().backward();
+    EXPECT_GT(clip_grad_norm_(model->parameters(), 0.01, {.group = group}), 0.01);
+    optimizer->step();
+  }
+  ddp.verify_in_sync();
+  return model->parameters();
+}
+
+TEST(ZeroRedundancyOptimizer, TrainsWithDdpAndClippingLikeThePlainOptimizer) {
+  run_thread_ranks(3, [](const std::shared_ptr<TensorGroup>& group) {
+    using Plain = torch::optim::AdamW;
+    const auto expected = train_with_ddp(
+        group, [](const std::vector<at::Tensor>& parameters) { return std::make_unique<Plain>(parameters, 0.01); });
+    const auto got = train_with_ddp(group, [&](const std::vector<at::Tensor>& parameters) {
+      return std::make_unique<ZeroRedundancyOptimizer<Plain>>(parameters, 0.01, ZeroOptions{.group = group});
+    });
+    expect_equal(got, expected, group->rank());
   });
 }
 

@@ -9,7 +9,8 @@
 // In training every forward and every backward through such a layer is a collective: all ranks must run
 // the same layers in the same order; their numbers of samples may differ and may be 0. The collectives
 // run on a group of their own, which one process group's layers share, so they cannot get between DDP's.
-// In evaluation, and in a group of one, it is torch's batch norm. Double backward throws Error.
+// A rank that has left its loop in DDP's join() does not take part: give it empty batches instead. In
+// evaluation, and in a group of one, it is torch's batch norm. Double backward throws Error.
 //
 // Mean and variance are combined in rank order in f64: every rank gets the same bits.
 #pragma once
