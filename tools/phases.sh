@@ -15,6 +15,8 @@ started=$(date +%s)
 if [ -z "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] && command -v ccache >/dev/null; then
   # Relative paths, so that several checkouts share what one of them compiled.
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+  # Without these ccache does not cache what includes a precompiled header.
+  export CCACHE_SLOPPINESS=pch_defines,time_macros
 fi
 # TSan's shadow memory does not fit under every kernel's randomisation of addresses.
 fixed_addresses=

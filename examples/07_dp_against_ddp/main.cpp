@@ -60,13 +60,15 @@ int main(int argc, char** argv) {
     lockstep::spawn(1, [&](int) {
       torch::set_num_threads(1);
       FashionNet model;
-      report("one process", 1, time_steps(model, model->parameters(), batch, steps, 0), batch, peak_mib(), "");
+      const double ms = time_steps(model, model->parameters(), batch, steps, 0);
+      report("one process", 1, ms, batch, peak_mib(), "");
     });
     lockstep::spawn(1, [&](int) {
       torch::set_num_threads(1);
       FashionNet model;
       lockstep::DataParallel dp(model, {.replicas = replicas});
-      report("DataParallel", replicas, time_steps(dp, model->parameters(), batch, steps, 0), batch, peak_mib(), "");
+      const double ms = time_steps(dp, model->parameters(), batch, steps, 0);
+      report("DataParallel", replicas, ms, batch, peak_mib(), "");
     });
     lockstep::spawn(replicas, [&](int rank) {
       torch::set_num_threads(1);

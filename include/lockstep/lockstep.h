@@ -14,5 +14,6 @@
 #include "lockstep/ddp/spawn.h"
 #include "lockstep/ddp/sync_batch_norm.h"
 #include "lockstep/ddp/tensor_collectives.h"
+#include "lockstep/ddp/tensor_group.h"
 #include "lockstep/ddp/zero_redundancy_optimizer.h"
 #include "lockstep/engine.h"

@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "ddp/thread_ranks.h"
+#include "ddp/test_ranks.h"
 #include "lockstep/ddp/tensor_collectives.h"
 
 namespace lockstep {
 namespace {
 
-using testing::run_thread_ranks;
+using testing::run_ranks;
 
 std::vector<at::Tensor> parameters_with_gradients(double scale) {
   at::Generator generator = at::detail::createCPUGenerator(3);
@@ -28,7 +28,7 @@ TEST(ClipGradNorm, EqualsTorchBitForBit) {
     for (double max_norm : {0.5, 1e6}) {
       std::vector<at::Tensor> expected = parameters_with_gradients(2);
       const double norm = torch::nn::utils::clip_grad_norm_(expected, max_norm, norm_type);
-      run_thread_ranks(2, [&](const std::shared_ptr<TensorGroup>& group) {
+      run_ranks(2, [&](const std::shared_ptr<TensorGroup>& group) {
         std::vector<at::Tensor> got = parameters_with_gradients(2);
         EXPECT_EQ(clip_grad_norm_(got, max_norm, {.norm_type = norm_type, .group = group}), norm);
         for (std::size_t i = 0; i + 1 < got.size(); ++i) EXPECT_TRUE(at::equal(got[i].grad(), expected[i].grad()));
@@ -39,7 +39,7 @@ TEST(ClipGradNorm, EqualsTorchBitForBit) {
 }
 
 TEST(ClipGradNorm, AllRanksTakeTheNormOfRankZero) {
-  run_thread_ranks(3, [](const std::shared_ptr<TensorGroup>& group) {
+  run_ranks(3, [](const std::shared_ptr<TensorGroup>& group) {
     // The last bits of a norm may differ between ranks; here the first ones do.
     std::vector<at::Tensor> parameters = parameters_with_gradients(1 + group->rank());
     const double own = torch::nn::utils::clip_grad_norm_(parameters, 1e9);

@@ -5,14 +5,14 @@
 
 #include <sstream>
 
-#include "ddp/thread_ranks.h"
+#include "ddp/test_ranks.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/tensor_collectives.h"
 
 namespace lockstep {
 namespace {
 
-using testing::run_thread_ranks;
+using testing::run_ranks;
 using torch::nn::BatchNormOptions;
 
 constexpr std::int64_t kChannels = 5;
@@ -146,7 +146,7 @@ std::vector<Case> cases() {
 TEST(SyncBatchNorm, EqualsTorchOnTheWholeBatch) {
   for (const Case& c : cases()) {
     const Trace expected = reference(c, false);
-    run_thread_ranks(c.ranks(), [&](const std::shared_ptr<TensorGroup>& group) {
+    run_ranks(c.ranks(), [&](const std::shared_ptr<TensorGroup>& group) {
       SyncBatchNorm layer(c.options, group);
       const Trace got = train(layer, c, [&](const at::Tensor& whole) { return c.part(whole, group->rank()); });
       expect_equal_to_reference(got, expected, c, group);
@@ -158,7 +158,7 @@ TEST(SyncBatchNorm, EqualsTorchOnTheWholeBatch) {
 TEST(SyncBatchNorm, KeepsItsPrecisionFarFromZero) {
   const Case c{.samples = {40, 60}, .spatial = {4, 4}, .mean = 10000};
   const Trace exact = reference(c, true);
-  run_thread_ranks(2, [&](const std::shared_ptr<TensorGroup>& group) {
+  run_ranks(2, [&](const std::shared_ptr<TensorGroup>& group) {
     SyncBatchNorm layer(c.options, group);
     const Trace got = train(layer, c, [&](const at::Tensor& whole) { return c.part(whole, group->rank()); });
     // The squares of the values need 27 bits before the point: a sum of squares would have lost the variance.
@@ -168,7 +168,7 @@ TEST(SyncBatchNorm, KeepsItsPrecisionFarFromZero) {
 
 TEST(SyncBatchNorm, IsTorchsInEvaluationAndInAGroupOfOne) {
   const at::Tensor input = at::randn({6, kChannels, 3});
-  run_thread_ranks(1, [&](const std::shared_ptr<TensorGroup>& group) {
+  run_ranks(1, [&](const std::shared_ptr<TensorGroup>& group) {
     SyncBatchNorm layer(kChannels, group);
     torch::nn::BatchNorm1d plain(kChannels);
     EXPECT_TRUE(at::equal(layer(input), plain(input)));
@@ -176,7 +176,7 @@ TEST(SyncBatchNorm, IsTorchsInEvaluationAndInAGroupOfOne) {
     plain->eval();
     EXPECT_TRUE(at::equal(layer(input), plain(input)));
   });
-  run_thread_ranks(2, [&](const std::shared_ptr<TensorGroup>& group) {
+  run_ranks(2, [&](const std::shared_ptr<TensorGroup>& group) {
     SyncBatchNorm layer(kChannels, group);
     torch::nn::BatchNorm1d plain(kChannels);
     layer->eval();
@@ -188,7 +188,7 @@ TEST(SyncBatchNorm, IsTorchsInEvaluationAndInAGroupOfOne) {
 }
 
 TEST(SyncBatchNorm, SaysWhatDoesNotWork) {
-  run_thread_ranks(2, [](const std::shared_ptr<TensorGroup>& group) {
+  run_ranks(2, [](const std::shared_ptr<TensorGroup>& group) {
     SyncBatchNorm layer(kChannels, group);
     EXPECT_THROW(layer(at::randn({kChannels})), Error);
     EXPECT_THROW(layer(at::randn({4, kChannels + 1})), Error);
@@ -244,7 +244,7 @@ TEST(ConvertSyncBatchNorm, TrainsAModelOfTypedMembersLikeOneProcess) {
     }
   };
   train_net(*whole, whole->parameters(), data, target);
-  run_thread_ranks(3, [&](const std::shared_ptr<TensorGroup>& group) {
+  run_ranks(3, [&](const std::shared_ptr<TensorGroup>& group) {
     Net model;
     model->to(at::kDouble);
     copy_parameters(*start, *model);
@@ -270,7 +270,7 @@ TEST(ConvertSyncBatchNorm, LeavesOtherBatchNormsAlone) {
   const at::Tensor input = at::randn({6, kChannels});
   torch::nn::BatchNorm1d before(kChannels);
   const at::Tensor expected = before(input);
-  run_thread_ranks(2, [&](const std::shared_ptr<TensorGroup>& group) {
+  run_ranks(2, [&](const std::shared_ptr<TensorGroup>& group) {
     torch::nn::BatchNorm1d converted(kChannels), other(kChannels);
     EXPECT_EQ(convert_sync_batchnorm(converted, group), 1);
     EXPECT_TRUE(at::equal(other(input), expected));
@@ -281,7 +281,7 @@ TEST(ConvertSyncBatchNorm, LeavesOtherBatchNormsAlone) {
 
 TEST(ConvertSyncBatchNorm, SaysWhatDoesNotWork) {
   torch::nn::BatchNorm1d layer(kChannels);
-  run_thread_ranks(2, [&](const std::shared_ptr<TensorGroup>& group) {
+  run_ranks(2, [&](const std::shared_ptr<TensorGroup>& group) {
     torch::nn::Sequential model(
         torch::nn::BatchNorm1d(BatchNormOptions(kChannels).affine(false).track_running_stats(false)));
     EXPECT_THROW(convert_sync_batchnorm(model, group), Error);

@@ -5,14 +5,14 @@
 
 #include <sstream>
 
-#include "ddp/thread_ranks.h"
+#include "ddp/test_ranks.h"
 #include "lockstep/ddp/clip_grad.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 
 namespace lockstep {
 namespace {
 
-using testing::run_thread_ranks;
+using testing::run_ranks;
 using torch::optim::OptimizerParamGroup;
 
 // Shapes of all kinds: one large enough to be sent alone, a non-contiguous one, one of another type.
@@ -83,7 +83,7 @@ void expect_equal_to_plain(const Options& defaults, const Options& other) {
     std::vector<at::Tensor> expected = make_parameters();
     Plain plain(two_groups(expected, other), defaults);
     run_steps(plain, expected, 0, 6);
-    run_thread_ranks(ranks, [&](const std::shared_ptr<TensorGroup>& group) {
+    run_ranks(ranks, [&](const std::shared_ptr<TensorGroup>& group) {
       std::vector<at::Tensor> parameters = make_parameters();
       ZeroRedundancyOptimizer<Plain> zero(two_groups(parameters, other), defaults, {.group = group});
       run_steps(zero, parameters, 0, 6);
@@ -108,7 +108,7 @@ TEST(ZeroRedundancyOptimizer, EqualsPlainAdamWBitForBit) {
 }
 
 TEST(ZeroRedundancyOptimizer, HoldsOnlyItsShareOfTheState) {
-  run_thread_ranks(3, [](const std::shared_ptr<TensorGroup>& group) {
+  run_ranks(3, [](const std::shared_ptr<TensorGroup>& group) {
     std::vector<at::Tensor> parameters;
     for (int i = 0; i < 12; ++i) parameters.push_back(at::ones({100}).requires_grad_());
     ZeroRedundancyOptimizer<torch::optim::Adam> zero(parameters, {0.01}, {.group = group});
@@ -135,7 +135,7 @@ TEST(ZeroRedundancyOptimizer, ConsolidatedStateGoesOnInOneProcessAndBack) {
   };
 
   std::string archive;  // written by rank 1 of 3
-  run_thread_ranks(3, [&](const std::shared_ptr<TensorGroup>& group) {
+  run_ranks(3, [&](const std::shared_ptr<TensorGroup>& group) {
     std::vector<at::Tensor> parameters = make_parameters();
     ZeroRedundancyOptimizer<torch::optim::Adam> zero(two_groups(parameters, Options(0.02)), {0.01}, {.group = group});
     run_steps(zero, parameters, 0, 3);
@@ -161,7 +161,7 @@ TEST(ZeroRedundancyOptimizer, ConsolidatedStateGoesOnInOneProcessAndBack) {
   expect_equal(alone, expected, -1);
 
   for (const std::string& source : {archive, plain_archive}) {
-    run_thread_ranks(2, [&](const std::shared_ptr<TensorGroup>& group) {
+    run_ranks(2, [&](const std::shared_ptr<TensorGroup>& group) {
       std::vector<at::Tensor> parameters = make_parameters();
       continue_from(parameters);
       ZeroRedundancyOptimizer<torch::optim::Adam> zero(two_groups(parameters, Options(0.02)), {0.01}, {.group = group});
@@ -174,7 +174,7 @@ TEST(ZeroRedundancyOptimizer, ConsolidatedStateGoesOnInOneProcessAndBack) {
 }
 
 TEST(ZeroRedundancyOptimizer, WorksWithMoreRanksThanParametersAndWithAScheduler) {
-  run_thread_ranks(3, [](const std::shared_ptr<TensorGroup>& group) {
+  run_ranks(3, [](const std::shared_ptr<TensorGroup>& group) {
     at::Tensor parameter = at::ones({4}).requires_grad_(), expected = at::ones({4}).requires_grad_();
     ZeroRedundancyOptimizer<torch::optim::SGD> zero(std::vector<at::Tensor>{parameter}, {0.1}, {.group = group});
     torch::optim::SGD plain({expected}, 0.1);
@@ -223,7 +223,7 @@ std::vector<at::Tensor> train_with_ddp(const std::shared_ptr<TensorGroup>& group
 }
 
 TEST(ZeroRedundancyOptimizer, TrainsWithDdpAndClippingLikeThePlainOptimizer) {
-  run_thread_ranks(3, [](const std::shared_ptr<TensorGroup>& group) {
+  run_ranks(3, [](const std::shared_ptr<TensorGroup>& group) {
     using Plain = torch::optim::AdamW;
     const auto expected = train_with_ddp(
         group, [](const std::vector<at::Tensor>& parameters) { return std::make_unique<Plain>(parameters, 0.01); });
@@ -235,7 +235,7 @@ TEST(ZeroRedundancyOptimizer, TrainsWithDdpAndClippingLikeThePlainOptimizer) {
 }
 
 TEST(ZeroRedundancyOptimizer, RefusesNonsense) {
-  run_thread_ranks(2, [](const std::shared_ptr<TensorGroup>& group) {
+  run_ranks(2, [](const std::shared_ptr<TensorGroup>& group) {
     using Zero = ZeroRedundancyOptimizer<torch::optim::SGD>;
     const at::Tensor parameter = at::ones({4}).requires_grad_();
     const ZeroOptions options{.group = group};

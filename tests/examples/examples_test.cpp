@@ -27,5 +27,46 @@ TEST(Examples, AllReduceWithoutAnEnvironmentSaysWhatIsMissing) {
   EXPECT_THAT(ranks.error_output(0), HasSubstr("RANK"));
 }
 
+#ifdef LOCKSTEP_WITH_DDP
+// Runs an example on `ranks` processes; what rank 0 printed.
+std::string train(int ranks, const std::string& name, const std::vector<std::string>& options = {}) {
+  std::vector<std::string> command = {example(name)};
+  command.insert(command.end(), options.begin(), options.end());
+  ProcessSet processes = start_program(ranks, command, {.environment = {{"OMP_NUM_THREADS", "1"}}});
+  EXPECT_TRUE(processes.wait_all(in_seconds(110))) << processes.report();
+  EXPECT_TRUE(processes.all_succeeded()) << processes.report();
+  return processes.output(0);
+}
+
+TEST(Examples, LinearModel) { EXPECT_THAT(train(3, "02_linear"), HasSubstr("3 replicas, bit-identical")); }
+
+TEST(Examples, FashionMnistLearnsFromAPartOfTheData) {
+  const std::string output = train(2, "03_fashion_mnist", {"--epochs", "1", "--samples", "6000"});
+  const auto accuracy = output.find("test accuracy ");
+  ASSERT_NE(accuracy, std::string::npos) << output;
+  EXPECT_GT(std::stod(output.substr(accuracy + 14)), 70) << output;
+  EXPECT_THAT(output, HasSubstr("2 replicas, bit-identical"));
+}
+
+TEST(Examples, CharGpt) {
+  EXPECT_THAT(train(2, "04_char_gpt", {"--steps", "40", "--sample", "40"}), HasSubstr("loss "));
+}
+
+TEST(Examples, UnevenData) { EXPECT_THAT(train(3, "05_uneven_data"), HasSubstr("largest difference to one process")); }
+
+TEST(Examples, CustomHook) { EXPECT_THAT(train(2, "06_custom_hook"), HasSubstr("hook \"majority vote\"")); }
+
+TEST(Examples, DataParallelAgainstDdp) {
+  EXPECT_THAT(train(1, "07_dp_against_ddp", {"--steps", "3"}), HasSubstr("DistributedDataParallel"));
+}
+
+TEST(Examples, AWrongOptionIsASentence) {
+  ProcessSet program = start_program(1, {example("02_linear"), "--prcesses", "3"});
+  ASSERT_TRUE(program.wait_all(in_seconds(60))) << program.report();
+  EXPECT_EQ(program.exit_status(0)->code, 2);
+  EXPECT_THAT(program.error_output(0), HasSubstr("--prcesses is not an option. Options: --nproc"));
+}
+#endif
+
 }  // namespace
 }  // namespace lockstep::testing

@@ -3,7 +3,7 @@
 #   - an include against the order of the layers, or from a layer that has no line in the table
 #   - torch, ATen or c10 outside ddp
 #   - public headers (include/) that need private ones (src/) or any library's
-#   - public headers of the engine that lockstep/engine.h forgot
+#   - public headers of the engine that lockstep/engine.h forgot, or of ddp that lockstep/lockstep.h forgot
 #   - headers without #pragma once
 #   - files of more than 500 lines
 # One line for each violation, "file:line: what is wrong"; exit code 1 if there is any.
@@ -92,6 +92,10 @@ check_umbrella() {
     find "include/lockstep/$layer" -name '*.h' | sort | while read -r file; do
       grep -qF "#include \"${file#include/}\"" include/lockstep/engine.h || echo "$file:1: not in lockstep/engine.h"
     done
+  done
+  [ -d include/lockstep/ddp ] || return 0
+  find include/lockstep/ddp -name '*.h' ! -name output_tensors.h | sort | while read -r file; do
+    grep -qF "#include \"${file#include/}\"" include/lockstep/lockstep.h || echo "$file:1: not in lockstep/lockstep.h"
   done
 }
 

@@ -1,9 +1,9 @@
 #!/bin/sh
-# check_links.sh ROOT: every relative link in the Markdown files of the repository leads to a file.
+# check_links.sh ROOT: every relative link in the Markdown files of the repository leads to a file. Code is no link.
 set -eu
 cd "$1"
 broken=$(find . -name build -prune -o -name '.*' ! -name . -prune -o -name '*.md' -print | sort | while read -r file; do
-  grep -oE '\]\([^)]+\)' "$file" | sed -E 's/^\]\(//; s/\)$//; s/#.*//' | while read -r target; do
+  sed -e '/^```/,/^```$/d' -e 's/`[^`]*`//g' "$file" | grep -oE '\]\([^)]+\)' | sed -E 's/^\]\(//; s/\)$//; s/#.*//' | while read -r target; do
     case $target in "" | http://* | https://* | mailto:*) continue ;; esac
     [ -e "$(dirname "$file")/$target" ] || echo "$file: no $target"
   done

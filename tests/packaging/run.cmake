@@ -27,6 +27,11 @@ if(CASE STREQUAL "find_package")
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component engine)
   build_and_run(find_package -DCMAKE_PREFIX_PATH=${WORK}/prefix)
 
+elseif(CASE STREQUAL "find_package_ddp")
+  run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component engine)
+  run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component ddp)
+  build_and_run(find_package_ddp -DCMAKE_PREFIX_PATH=${WORK}/prefix)
+
 elseif(CASE STREQUAL "unknown_component")
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component engine)
   execute_process(COMMAND ${CMAKE_COMMAND} -G Ninja -S ${SOURCE}/tests/packaging/unknown_component -B ${WORK}/build
@@ -38,7 +43,7 @@ elseif(CASE STREQUAL "unknown_component")
 
 elseif(CASE STREQUAL "add_subdirectory_shared")
   # One more build of the engine serves both: the shared library, in the user's tree and installed.
-  build_and_run(add_subdirectory -DLOCKSTEP_SOURCE_DIR=${SOURCE} -DBUILD_SHARED_LIBS=ON -DLOCKSTEP_INSTALL=ON)
+  build_and_run(add_subdirectory -DLOCKSTEP_SOURCE_DIR=${SOURCE} -DLOCKSTEP_BUILD_DDP=OFF -DBUILD_SHARED_LIBS=ON -DLOCKSTEP_INSTALL=ON)
   run(${CMAKE_COMMAND} --install ${WORK}/add_subdirectory_build --prefix ${WORK}/prefix --component engine)
   build_and_run(find_package -DCMAKE_PREFIX_PATH=${WORK}/prefix)
 

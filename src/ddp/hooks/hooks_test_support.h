@@ -1,46 +1,18 @@
-// Ranks as threads, buckets without DDP, and a group that counts bytes: for the tests of hooks.
+// Buckets without DDP, and a group that counts bytes: for the tests of hooks.
 #pragma once
 
-#include <ATen/Parallel.h>
-
 #include <cstring>
-#include <exception>
 #include <functional>
 #include <mutex>
-#include <thread>
 
+#include "ddp/test_ranks.h"
 #include "lockstep/ddp/comm_hook.h"
-#include "lockstep/ddp/init.h"
-#include "lockstep/group/process_group.h"
 
 namespace lockstep::testing {
 
-using Group = std::shared_ptr<TensorGroup>;
-
-// Runs body(rank, group) for every rank in a thread of its own. A rank that fails ends the group; the first
-// exception comes out.
+// Runs body(rank, group) for every rank in a thread of its own.
 inline void on_ranks(int size, const std::function<void(int, const Group&)>& body) {
-  at::set_num_threads(1);
-  const auto engines = ProcessGroup::create_threads(size);
-  std::mutex mutex;
-  std::exception_ptr first;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      const Group group = make_tensor_group(engines[static_cast<std::size_t>(rank)]);
-      try {
-        body(rank, group);
-      } catch (const std::exception& error) {
-        {
-          std::lock_guard lock(mutex);
-          if (!first) first = std::current_exception();
-        }
-        group->abort(error.what());
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
+  run_ranks(size, [&](const Group& group) { body(group->rank(), group); });
 }
 
 // Does with one bucket what DDP does in a backward.
