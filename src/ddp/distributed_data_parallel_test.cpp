@@ -11,10 +11,8 @@ namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
-using testing::errors_of_ranks;
-using testing::Group;
 using ::testing::HasSubstr;
-using testing::run_ranks;
+using namespace testing;  // the model, its data and its ranks
 
 class Ddp : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Ddp, ::testing::Values(1, 2, 3, 4));
