@@ -100,6 +100,18 @@ TEST_F(BenchSmoke, EveryCollectiveIsRightOnThreeRanks) {
   }
 }
 
+#ifdef LOCKSTEP_WITH_DDP
+TEST_F(BenchSmoke, DdpMeasuresAStepWithAndWithoutSynchronisation) {
+  const auto rows = rows_of({"ddp", "--model", "cnn", "--batch", "4", "--rounds", "1", "--steps", "1"});
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].at("engine"), "plain");
+  EXPECT_EQ(rows[1].at("engine"), "lockstep");
+  EXPECT_GT(rows[1].at("forward_backward_ms"), 0.0);
+  EXPECT_GE(rows[1].at("step_ms"), rows[1].at("forward_backward_ms"));
+  EXPECT_EQ(run_command(command({"ddp", "--model", "transformer"})).exit_code, 2);
+}
+#endif
+
 TEST_F(BenchSmoke, HostsAreNetworkNamespacesAndAreRemoved) {
   if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
   const std::string probe = "lockstep-smoke-" + std::to_string(::getpid());

@@ -108,27 +108,29 @@ std::string Reducer::names(const std::vector<std::size_t>& indices) const {
   return text;
 }
 
+// What went wrong in a pass that did not finish.
+std::string Reducer::unfinished_pass() const {
+  if (passes_since_forward_ > 0) {
+    return fmt::format(
+        "rank {}: parameters got gradients again after all had been averaged, in the same backward or in one without a "
+        "forward of its own. If they are used in several re-entrant (checkpointed) segments, set "
+        "DdpOptions::static_graph",
+        group_->rank());
+  }
+  const std::vector<std::size_t> missing = tracker_->missing();
+  return fmt::format(
+      "rank {}: {} of {} parameters got no gradient in the last backward: {}. If the model does not always use them, "
+      "set "
+      "DdpOptions::find_unused_parameters (or static_graph, if it is always the same ones); every output of forward() "
+      "must "
+      "take part in the loss; if backward() threw an exception, the training cannot go on",
+      group_->rank(), missing.size(), parameters_.size(), names(missing));
+}
+
 void Reducer::check_last_pass() {
   std::lock_guard lock(mutex_);
   if (tracker_->state() == ReadyTracker::State::collecting) {
-    const std::vector<std::size_t> missing = tracker_->missing();
-    const std::string sentence =
-        passes_since_forward_ > 0
-            ? fmt::format(
-                  "rank {}: parameters got gradients again after all had been averaged, in the same backward or in one "
-                  "without a forward "
-                  "of its own. If they are used in several re-entrant (checkpointed) segments, set "
-                  "DdpOptions::static_graph",
-                  group_->rank())
-            : fmt::format(
-                  "rank {}: {} of {} parameters got no gradient in the last backward: {}. If the model does not always "
-                  "use them, "
-                  "set "
-                  "DdpOptions::find_unused_parameters (or static_graph, if it is always the same ones); every output "
-                  "of "
-                  "forward() must "
-                  "take part in the loss; if backward() threw an exception, the training cannot go on",
-                  group_->rank(), missing.size(), parameters_.size(), names(missing));
+    const std::string sentence = unfinished_pass();
     tracker_->reset();
     group_->abort(sentence);
     throw Error({StatusCode::mismatch, sentence});

@@ -80,6 +80,7 @@ class Reducer {
   void rebuild();
   void make_buckets(const std::vector<std::size_t>& order);
   std::string names(const std::vector<std::size_t>& indices) const;
+  std::string unfinished_pass() const;
   void end_pass();
 
   // Constant after construction.

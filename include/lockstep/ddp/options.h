@@ -30,9 +30,10 @@ struct DdpOptions {
   // The same parameters are used, the same number of times, in every step: makes unused parameters
   // and re-entrant (checkpointed) segments work without a search in every step.
   bool static_graph = false;
-  // Small gradients stay in their bucket and .grad points there; false: they are copied back into
-  // the tensor that autograd made.
-  bool gradient_as_bucket_view = true;
+  // Small gradients stay in their bucket and .grad points there, which saves a copy of them and the memory for it; but
+  // a .grad that the program kept changes with the next backward. False: they are copied back into the tensor that
+  // autograd made.
+  bool gradient_as_bucket_view = false;
   // Names (as in named_parameters() and named_buffers()) that DDP leaves alone.
   std::unordered_set<std::string> parameters_to_ignore = {};
   // Weigh each rank's gradient by its number of samples (the first dimension of the first tensor of
