@@ -34,7 +34,7 @@ class GlooEngine final : public Engine {
     if (dtype == DType::bf16) return "Gloo has no bf16";
     const bool power_of_two = (context_->size & (context_->size - 1)) == 0;
     if (collective == Collective::reduce_scatter && !power_of_two)
-      return "Gloo's reduce-scatter gives wrong results unless the number of ranks is a power of two";
+      return "Gloo's reduce-scatter (halving and doubling) is for powers of two";
     return "";
   }
 
@@ -79,7 +79,7 @@ class GlooEngine final : public Engine {
         return [options] { gloo::allgather(*options); };
       }
       case Collective::reduce_scatter: {
-        // It works in place and leaves this rank's part in front; the copy out is not charged to it.
+        // It works in place and leaves this rank's part in front: a caller who wants it elsewhere has to copy.
         const std::vector<int> parts(static_cast<std::size_t>(context_->size), static_cast<int>(shape.output_count));
         auto algorithm = std::make_shared<gloo::ReduceScatterHalvingDoubling<T>>(
             context_, std::vector<T*>{in}, static_cast<int>(shape.input_count), parts);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "cli/command.h"
+#include "lockstep/version.h"
 
 namespace lockstep::cli {
 

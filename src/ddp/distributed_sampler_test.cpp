@@ -12,6 +12,7 @@
 
 #include "lockstep/base/status.h"
 #include "lockstep/ddp/init.h"
+#include "support/python.h"
 
 namespace lockstep {
 namespace {
@@ -90,15 +91,9 @@ std::optional<std::string> output_of(const std::string& command) {
 }
 
 TEST(DistributedSampler, GivesTheIndicesOfPyTorchInItsOrder) {
-  std::optional<std::string> python;
-  for (const char* candidate : {"python3", "/usr/bin/python3"}) {
-    if (output_of(std::string(candidate) + " -c 'import torch' 2>/dev/null")) {
-      python = candidate;
-      break;
-    }
-  }
-  if (!python) GTEST_SKIP() << "python3 with torch is not installed (Debian: python3-torch)";
-  const auto theirs = output_of(*python + R"( -c '
+  const std::string& python = testing::python_with_torch();
+  if (python.empty()) GTEST_SKIP() << testing::kNoPythonTorch;
+  const auto theirs = output_of(python + R"( -c '
 from torch.utils.data.distributed import DistributedSampler
 for size in (1, 2, 3, 7, 10, 64, 101, 1000):
   for n in (1, 2, 3, 4, 8):

@@ -1,6 +1,7 @@
 // DDP with models, data and loops of every kind; distributed_data_parallel_test.cpp has the basics.
 #include "lockstep/ddp/gradient_synchronizer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -98,6 +99,45 @@ TEST(DdpUneven, JoinLetsRanksTakeDifferentNumbersOfSteps) {
       ddp(torch::rand({4, 2})).sum().backward();  // and life goes on
     });
   }
+}
+
+TEST(DdpUneven, JoinShadowsHooksSearchesAndAccumulation) {
+  run_ranks(3, [](const Group& group) {
+    Net net = net_with_seed(1, 16);
+    DistributedDataParallel ddp(net, {.process_group = group, .find_unused_parameters = true});
+    std::size_t buckets = 0;
+    ddp.register_comm_hook(make_comm_hook("average", [&](const GradBucket& bucket, TensorGroup& over) {
+      ++buckets;
+      return HookFuture(over.all_reduce(bucket.buffer(), {.op = ReduceOp::avg}));
+    }));
+    torch::optim::SGD optimizer(ddp->parameters(), 0.1);
+    ddp.join([&] {
+      for (int step = 0; step < group->rank(); ++step) {  // 0, 1 and 2 steps
+        optimizer.zero_grad();
+        {
+          const auto guard = ddp.no_sync();
+          loss_of(ddp(inputs(4)), targets(4)).backward();
+        }
+        loss_of(ddp(inputs(4)), targets(4)).backward();
+        optimizer.step();
+      }
+    });
+    EXPECT_EQ(buckets, 2 * ddp.logging_data().bucket_bytes.size()) << "two synchronised steps, on every rank";
+    ddp.verify_in_sync();
+  });
+}
+
+TEST(DdpUneven, AnExceptionInsideOfJoinReachesTheOthersByName) {
+  const auto errors = errors_of_ranks(2, [](const Group& group) {
+    Net net(16);
+    DistributedDataParallel ddp(net, {.process_group = group});
+    ddp.join([&] {
+      if (group->rank() == 1) throw std::runtime_error("no such file");
+      loss_of(ddp(inputs(4)), targets(4)).backward();
+    });
+  });
+  EXPECT_THAT(errors[0], ::testing::HasSubstr("rank 1 left join() with an exception: no such file"));
+  EXPECT_EQ(errors[1], "no such file");
 }
 
 TEST(DdpUneven, JoinDividesByWhatItIsTold) {

@@ -20,8 +20,8 @@ struct TcpStoreServerOptions {
   // A bound, listening TCP socket to serve instead of host and port; the server owns it from then
   // on, also where start fails. The rule about secrets applies to its address.
   int listening_fd = -1;
-  Secret secret;
-  StoreLimits limits;
+  Secret secret = {};
+  StoreLimits limits = {};
   // A client that has not proved the secret by then is dropped.
   std::chrono::milliseconds handshake_timeout{5000};
 };
