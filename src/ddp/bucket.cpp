@@ -28,6 +28,8 @@ void copy_scaled(const at::Tensor& to, const at::Tensor& from, double scale) {
     to.zero_();
   } else if (scale == 1) {
     if (from.data_ptr() != to.data_ptr()) to.copy_(from);
+  } else if (to.element_size() < 4) {
+    to.copy_(from.to(at::kFloat).mul_(scale));  // else the factor would be rounded to 16 bits too
   } else {
     at::mul_out(const_cast<at::Tensor&>(to), from, at::scalar_tensor(scale, to.options()));
   }
