@@ -40,10 +40,10 @@ double speed_of_one(const FashionMnist& data, std::size_t batch, int steps) {
   torch::optim::Adam optimizer(model->parameters(), 2e-3);
   std::vector<std::size_t> indices(batch);
   std::chrono::steady_clock::time_point begin;
-  for (int step = -3; step < steps; ++step) {  // three to warm up
+  for (int step = -20; step < steps; ++step) {  // the first ones to warm up
     if (step == 0) begin = std::chrono::steady_clock::now();
     for (std::size_t i = 0; i < batch; ++i)
-      indices[i] = (static_cast<std::size_t>(step + 3) * batch + i) % *data.size();
+      indices[i] = (static_cast<std::size_t>(step + 20) * batch + i) % *data.size();
     const auto example = data.batch(indices);
     optimizer.zero_grad();
     torch::cross_entropy_loss(model(example.data), example.target).backward();
