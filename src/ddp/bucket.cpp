@@ -49,8 +49,8 @@ Bucket::Bucket(TensorGroup& group, std::vector<at::Tensor> parameters, bool alon
   }
 }
 
-void Bucket::put(std::size_t slot, const at::Tensor& gradient, double scale) {
-  if (alone_) adopt(gradient);
+void Bucket::put(std::size_t slot, const at::Tensor& gradient, double scale, Memory memory) {
+  if (alone_) adopt(memory == Memory::the_gradients ? gradient : at::Tensor());
   copy_scaled(views_[slot], gradient, scale);
 }
 

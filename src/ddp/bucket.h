@@ -21,8 +21,10 @@ class Bucket {
   bool alone() const { return alone_; }
 
   // Takes the gradient of the slot-th parameter in, times `scale` (exactly 0 makes it zero, even if
-  // it is NaN). `gradient` may be undefined: zero.
-  void put(std::size_t slot, const at::Tensor& gradient, double scale);
+  // it is NaN). `gradient` may be undefined: zero. Alone, the bucket borrows the gradient's memory, or, where
+  // the gradient must stay as it is, has some of its own for this pass.
+  enum class Memory { the_gradients, own };
+  void put(std::size_t slot, const at::Tensor& gradient, double scale, Memory memory = Memory::the_gradients);
   // What is reduced: flat and contiguous. All slots must have been put.
   const at::Tensor& flat() const { return flat_; }
   GradBucket for_hook(std::size_t index, bool is_last) const;

@@ -58,6 +58,14 @@ TEST_F(BucketTest, ALargeGradientIsReducedWhereItIs) {
   EXPECT_FALSE(bucket.flat().defined());
 }
 
+TEST_F(BucketTest, ALargeGradientThatMustStayAsItIsIsCopied) {
+  const at::Tensor gradient = torch::full({4, 5}, 2.0);
+  Bucket bucket(*group_, {torch::zeros({4, 5})}, true);
+  bucket.put(0, gradient, 1, Bucket::Memory::own);
+  EXPECT_FALSE(bucket.in_place(0, gradient));
+  EXPECT_TRUE(torch::equal(bucket.reduced(0), gradient));
+}
+
 TEST_F(BucketTest, ALargeGradientOfOtherStridesIsCopied) {
   const at::Tensor gradient = torch::arange(20.).reshape({5, 4}).t();  // the parameter is contiguous
   Bucket bucket(*group_, {torch::zeros({4, 5})}, true);

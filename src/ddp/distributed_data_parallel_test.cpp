@@ -193,6 +193,20 @@ TEST(DdpUnused, AreFoundWhenAskedFor) {
   });
 }
 
+TEST(DdpUnused, AccumulatedGradientsOfUnusedParametersAreNotLost) {
+  for (const bool with_static_graph : {false, true}) {
+    run_ranks(2, [&](const Group& group) {
+      Branchy net;
+      DistributedDataParallel ddp(
+          net,
+          {.process_group = group, .find_unused_parameters = !with_static_graph, .static_graph = with_static_graph});
+      net->b->weight.mutable_grad() = torch::full({2, 2}, 1.0);  // of steps before, on every rank
+      for (int step = 0; step < 2; ++step) ddp(torch::ones({1, 2}), group->rank() == 0).sum().backward();
+      EXPECT_TRUE((net->b->weight.grad() == 2).all().item<bool>()) << net->b->weight.grad();
+    });
+  }
+}
+
 TEST(DdpUnused, AParameterThatNobodyUsedKeepsItsGradient) {
   run_ranks(2, [](const Group& group) {
     Branchy net;
@@ -324,6 +338,19 @@ TEST(DdpBackward, AnExceptionInBackwardIsFollowedByASentence) {
     ddp(x);
   });
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("if backward() threw an exception"));
+}
+
+TEST(DdpBackward, OperationsMayEndAfterTheReplicaThatIssuedThem) {
+  for (int round = 0; round < 20; ++round) {
+    const auto errors = errors_of_ranks(2, [](const Group& group) {
+      Net net = net_with_seed(1);
+      DistributedDataParallel ddp(net, {.process_group = group});
+      const at::Tensor loss = loss_of(ddp(inputs(4)), targets(4));
+      net->first->weight.register_hook([](const at::Tensor&) { throw std::runtime_error("the program's own"); });
+      loss.backward();  // fails with buckets on their way
+    });
+    for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("the program's own"));
+  }
 }
 
 TEST(DdpBackward, RefusesCreateGraphAndSparseGradients) {

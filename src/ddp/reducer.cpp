@@ -120,10 +120,8 @@ std::string Reducer::unfinished_pass() const {
   const std::vector<std::size_t> missing = tracker_->missing();
   return fmt::format(
       "rank {}: {} of {} parameters got no gradient in the last backward: {}. If the model does not always use them, "
-      "set "
-      "DdpOptions::find_unused_parameters (or static_graph, if it is always the same ones); every output of forward() "
-      "must "
-      "take part in the loss; if backward() threw an exception, the training cannot go on",
+      "set DdpOptions::find_unused_parameters (or static_graph, if it is always the same ones); every output of "
+      "forward() must take part in the loss; if backward() threw an exception, the training cannot go on",
       group_->rank(), missing.size(), parameters_.size(), names(missing));
 }
 
@@ -140,7 +138,7 @@ void Reducer::check_last_pass() {
 
 void Reducer::expect_backward(const std::vector<at::Tensor>& outputs) {
   std::lock_guard lock(mutex_);
-  clock_.forward_ended();
+  clock_->forward_ended();
   passes_since_forward_ = 0;
   if (memory_) memory_->open();
   unused_.clear();
@@ -206,7 +204,7 @@ void Reducer::on_gradient(std::size_t index) {
 }
 
 void Reducer::begin_pass() {
-  clock_.pass_began();
+  clock_->pass_began();
   scale_ = scale_of_pass_ ? scale_of_pass_() : 1.0;
   launches_.assign(buckets_.size(), {});
   in_place_bytes_ = 0;
@@ -216,12 +214,15 @@ void Reducer::begin_pass() {
   }
 }
 
-void Reducer::put(std::size_t index) {
+void Reducer::put(std::size_t index, Contribution contribution) {
   if (group_->size() == 1 && !hook_ && scale_ == 1) return;
   at::NoGradGuard no_grad;
   Bucket& bucket = buckets_[tracker_->bucket_of(index)];
-  const at::Tensor gradient = used_here_[index] ? parameters_[index].second.grad() : at::Tensor();
-  bucket.put(slot_of_[index], gradient, scale_);
+  // A parameter that this backward did not use brings what it had accumulated: the other ranks bring that too. It
+  // goes in as a copy, because it stays as it is if nobody used the parameter.
+  const at::Tensor gradient = contribution == Contribution::gradient ? parameters_[index].second.grad() : at::Tensor();
+  bucket.put(slot_of_[index], gradient, scale_,
+             used_here_[index] ? Bucket::Memory::the_gradients : Bucket::Memory::own);
   if (bucket.alone() && bucket.in_place(0, gradient) && memory_ && memory_->owns(gradient.data_ptr())) {
     in_place_bytes_ += bucket.bytes();
   }
@@ -231,7 +232,7 @@ void Reducer::launch_ready() {
   for (std::size_t bucket; (bucket = tracker_->next_launch()) != ReadyTracker::kNone;) start(bucket);
   if (tracker_->state() != ReadyTracker::State::complete) return;
   if (options_.find_unused_parameters && !options_.static_graph) learn_used_parameters();
-  clock_.gradients_complete();
+  clock_->gradients_complete();
   compat::at_end_of_backward([this] {
     std::lock_guard lock(mutex_);
     finish_pass(true);
@@ -248,9 +249,13 @@ void Reducer::start(std::size_t bucket) {
   } else {
     return;
   }
-  clock_.launched();
-  for (const Work& work : launch.future.works()) {
-    work.then([this](const Status&) { clock_.reduced(); });
+  clock_->launched();
+  watch(launch.future);
+}
+
+void Reducer::watch(const HookFuture& future) {
+  for (const Work& work : future.works()) {
+    work.then([clock = clock_](const Status&) { clock->reduced(); });
   }
 }
 
@@ -276,6 +281,7 @@ void Reducer::finish_launches() {
         continue;
       }
       launch.future = launch.future.next()();
+      watch(launch.future);
       open = true;
     }
   }
@@ -290,7 +296,7 @@ void Reducer::finish_pass(bool keep_gradients) {
         used_anywhere_[i] = static_cast<char>(used_map_.data_ptr<std::uint8_t>()[i]);
       }
     }
-    clock_.wait_ended();
+    clock_->wait_ended();
     if (keep_gradients) hand_out();
   } catch (...) {
     end_pass();
@@ -298,10 +304,10 @@ void Reducer::finish_pass(bool keep_gradients) {
   }
   logging_.steps += 1;
   passes_since_forward_ += 1;
-  logging_.backward_compute_seconds = clock_.compute_seconds();
-  logging_.backward_communication_seconds = clock_.communication_seconds();
-  logging_.overlap_seconds = clock_.overlap_seconds();
-  logging_.exposed_communication_seconds = clock_.exposed_seconds();
+  logging_.backward_compute_seconds = clock_->compute_seconds();
+  logging_.backward_communication_seconds = clock_->communication_seconds();
+  logging_.overlap_seconds = clock_->overlap_seconds();
+  logging_.exposed_communication_seconds = clock_->exposed_seconds();
   logging_.unused_parameters = 0;
   for (char used : used_here_) logging_.unused_parameters += used ? 0 : 1;
   logging_.zero_copy_fraction = logging_.parameter_bytes > 0 ? static_cast<double>(in_place_bytes_) /
@@ -323,7 +329,7 @@ void Reducer::end_pass() {
   unused_.clear();
   used_map_ = at::Tensor();
   used_here_.assign(parameters_.size(), 0);
-  clock_.pass_ended();
+  clock_->pass_ended();
 }
 
 // Gives every parameter its averaged gradient; one that no rank used keeps what it had.
@@ -376,27 +382,27 @@ void Reducer::rebuild() {
 // static_graph: everything is reduced at the end of the first backward, when it is known what was used.
 void Reducer::end_first_static_pass() {
   std::lock_guard lock(mutex_);
-  reduce_all_now(true);
+  reduce_all_now(true, Contribution::gradient);
   finish_pass(true);
 }
 
 // A pass whose gradients, or zeros, are all there at its beginning.
-void Reducer::reduce_all_now(bool learn_used) {
+void Reducer::reduce_all_now(bool learn_used, Contribution contribution) {
   begin_pass();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     tracker_->skip(i);
-    put(i);
+    put(i, contribution);
   }
   for (std::size_t bucket; (bucket = tracker_->next_launch()) != ReadyTracker::kNone;) start(bucket);
   if (learn_used) learn_used_parameters();
-  clock_.gradients_complete();
+  clock_->gradients_complete();
   static_known_ = options_.static_graph;
 }
 
 void Reducer::shadow_pass() {
   std::lock_guard lock(mutex_);
   used_here_.assign(parameters_.size(), 0);
-  reduce_all_now(options_.static_graph ? !static_known_ : options_.find_unused_parameters);
+  reduce_all_now(options_.static_graph ? !static_known_ : options_.find_unused_parameters, Contribution::zero);
   finish_pass(false);
 }
 

@@ -68,14 +68,16 @@ class Reducer {
   void on_gradient(std::size_t index);
   void check_gradient(std::size_t index, const at::Tensor& gradient) const;
   void begin_pass();
-  void put(std::size_t index);
+  enum class Contribution { gradient, zero };
+  void put(std::size_t index, Contribution contribution = Contribution::gradient);
   void launch_ready();
   void start(std::size_t bucket);
+  void watch(const HookFuture& future);
   void finish_pass(bool keep_gradients);
   void finish_launches();
   void hand_out();
   void end_first_static_pass();
-  void reduce_all_now(bool learn_used);
+  void reduce_all_now(bool learn_used, Contribution contribution);
   void learn_used_parameters();
   void rebuild();
   void make_buckets(const std::vector<std::size_t>& order);
@@ -121,7 +123,8 @@ class Reducer {
   Work used_map_work_;
   std::int64_t in_place_bytes_ = 0;
   int passes_since_forward_ = 0;
-  PassClock clock_;
+  // Shared with operations that may end after the reducer, when a backward has failed.
+  const std::shared_ptr<PassClock> clock_ = std::make_shared<PassClock>();
   DdpLoggingData logging_;
 };
 
