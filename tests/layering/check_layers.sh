@@ -18,10 +18,11 @@ transport: base
 rendezvous: base store transport
 collectives: base transport
 group: base store transport rendezvous collectives
-ddp: base store transport rendezvous collectives group
-elastic: base store
-launch: base store elastic
-cli: base store transport rendezvous collectives group elastic launch
+elastic: base store transport rendezvous collectives group
+checkpoint: base
+ddp: base store transport rendezvous collectives group elastic checkpoint
+launch: base store transport rendezvous group elastic
+cli: base store transport rendezvous collectives group elastic checkpoint launch
 '
 max_lines=500
 
