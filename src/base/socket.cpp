@@ -149,6 +149,12 @@ Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline) {
   return fd;
 }
 
+Knock knock(const SocketAddress& address, Deadline deadline) {
+  const auto connection = connect_to(address, deadline);
+  if (connection.ok()) return Knock::answered;
+  return connection.status() == connect_error(address, ECONNREFUSED) ? Knock::refused : Knock::silent;
+}
+
 void detect_dead_peer(int fd) {
   const auto set = [fd](int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof(value)); };
   set(SOL_SOCKET, SO_KEEPALIVE, 1);

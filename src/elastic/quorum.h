@@ -1,10 +1,10 @@
 // Who may go on after a failure: the rule that no two parts of a job can both satisfy.
 //
-// Some of a group's members are known to have ended (their connections were closed by their kernel, their port
-// refuses): these no longer count. Others are only silent: stopped, or behind a cut link, where they may well go on
+// Some of a group's members are known to have ended while they were members (recovery.h says when that is known):
+// these no longer count. Others are only silent: stopped, or behind a cut link, where they may well go on
 // and take the rest for dead. So a part may go on only if it has more than half of all members that are not known
 // to have ended, or exactly half of them and the first one. Two parts that share no member cannot both have that,
-// whatever each of them knows, as long as what is known to have ended has ended.
+// whatever each of them knows, as long as what is known to have ended has ended, and did not go on elsewhere before.
 #pragma once
 
 #include <set>

@@ -1,0 +1,75 @@
+// What the processes of an elastic job tell each other, and how it is written. Pure functions; parsers accept any
+// bytes and return protocol_error for what no process of this version writes. JSON: it is little, and people may
+// want to read it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/status.h"
+
+namespace lockstep::elastic {
+
+// One process.
+struct Member {
+  std::string id = {};    // fresh and random for every process
+  std::string host = {};  // for people
+  std::int64_t pid = 0;
+  std::string door = {};  // where its store listens, "host:port" (door.h)
+
+  // Processes of one site share a roster (roster.h), where each writes what it accepts before it acts on it.
+  std::string site = {};
+
+  // "host node7, pid 4711"
+  std::string describe() const;
+  friend bool operator==(const Member&, const Member&) = default;
+};
+
+// One life of the group between two failures: a list of members in the order of their ranks, as a leader decided it.
+struct Generation {
+  std::int64_t number = 0;  // 0: none yet. Two leaders may give one number to different lists, of which at most one
+                            // becomes a group
+  std::string id;           // random
+  std::vector<Member> members;
+
+  std::vector<std::string> ids() const;
+  // The rank of a member; -1 if it is none.
+  int rank_of(const std::string& member_id) const;
+  friend bool operator==(const Generation&, const Generation&) = default;
+};
+
+// What a process tells the one that leads.
+struct Registration {
+  Member member;
+  Generation accepted;     // the newest decision that it took part in, or knows of
+  Generation established;  // the newest one that became a group with it
+  std::int64_t step = -1;  // how many steps its state has; -1: it has none
+  friend bool operator==(const Registration&, const Registration&) = default;
+};
+
+// What the leader answers.
+struct Answer {
+  enum class Kind : std::uint8_t {
+    join,      // the generation that the receiver belongs to
+    again,     // the leader follows somebody else now: look for a leader again
+    give_up,   // the job ends, for the reason given
+    finished,  // the job has ended well
+  };
+  Kind kind = Kind::again;
+  Generation generation = {};
+  int source = 0;         // the rank whose state counts
+  bool transfer = false;  // some member's state differs from it
+  std::string reason = {};
+  friend bool operator==(const Answer&, const Answer&) = default;
+};
+
+std::string format(const Generation& generation);
+std::string format(const Registration& registration);
+std::string format(const Answer& answer);
+Result<Generation> parse_generation(std::string_view text);
+Result<Registration> parse_registration(std::string_view text);
+Result<Answer> parse_answer(std::string_view text);
+
+}  // namespace lockstep::elastic
