@@ -35,9 +35,9 @@ struct Outcome {
 Outcome shake(const Secret& connector, const Secret& acceptor, const IdentityCheck& check = {}) {
   auto [left, right] = socket_pair();
   Status connected;
-  std::thread thread([&, fd = left.get()] {
-    connected = authenticate_as_connector(fd, connector, kIdentity, Deadline::after(5s));
-    left.reset();
+  std::thread thread([&, &end = left] {
+    connected = authenticate_as_connector(end.get(), connector, kIdentity, Deadline::after(5s));
+    end.reset();
   });
   auto accepted = authenticate_as_acceptor(right.get(), acceptor, check, Deadline::after(5s));
   right.reset();

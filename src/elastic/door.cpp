@@ -48,13 +48,14 @@ Result<std::vector<Door::Visitor>> Door::visitors() {
   if (!visits.ok()) return visits.status();
   const auto gone = store_->list("gone/", soon());
   if (!gone.ok()) return gone.status();
+  for (const auto& [key, unused] : *gone) {
+    const std::string rest = key.substr(std::string("gone/").size());
+    for (const char* kind : {"visit/", "gone/", "answer/"}) (void)store_->remove(kind + rest, soon());
+  }
   std::vector<Visitor> result;
   for (const auto& [key, text] : *visits) {
     const std::string rest = key.substr(std::string("visit/").size());
-    if (gone->contains("gone/" + rest)) {
-      for (const char* kind : {"visit/", "gone/", "answer/"}) (void)store_->remove(kind + rest, soon());
-      continue;
-    }
+    if (gone->contains("gone/" + rest)) continue;
     auto registration = parse_registration(text);
     if (!registration.ok()) continue;  // of another version: it will not get an answer
     result.push_back({*std::move(registration), rest.substr(rest.rfind('/') + 1)});

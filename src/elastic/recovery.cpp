@@ -17,6 +17,11 @@ constexpr Duration kRefreshPause = milliseconds(100);
 
 }  // namespace
 
+const char* to_string(Action::Kind kind) {
+  constexpr const char* kNames[] = {"look", "follow", "attend", "refresh", "tell", "join", "give_up", "finished"};
+  return kNames[static_cast<int>(kind)];
+}
+
 Recovery::Recovery(Registration self, Policy policy, TimePoint in_touch, TimePoint now,
                    std::function<std::string()> fresh_id)
     : self_(std::move(self)), policy_(policy), in_touch_(in_touch), started_(now), fresh_id_(std::move(fresh_id)) {}

@@ -39,6 +39,9 @@ struct Action {
   Duration pause{};  // to be waited before it is done
 };
 
+// "look", "follow", ...
+const char* to_string(Action::Kind kind);
+
 // What a look at a door showed.
 struct Look {
   enum class Kind : std::uint8_t { answered, refused, silent };

@@ -1,0 +1,386 @@
+#include "elastic/participant.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "elastic/roster.h"
+#include "lockstep/store/prefix_store.h"
+#include "rendezvous/environment.h"
+#include "rendezvous/network_interface.h"
+#include "rendezvous/process_identity.h"
+#include "rendezvous/rendezvous.h"
+#include "rendezvous/whole_number.h"
+
+namespace lockstep::elastic {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = Deadline::Clock;
+
+constexpr milliseconds kLookTime{500};
+constexpr milliseconds kFollowTime{50};
+constexpr milliseconds kPorterInterval{50};
+// How long one attempt at the first generation may take once another has failed: others may have got further, which
+// only a new look at the store shows.
+constexpr milliseconds kFirstAttempt{10000};
+constexpr const char* kFirstGeneration = "elastic/first";
+
+std::string host_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+int number_from(const Environment& environment, const char* name, int otherwise, int minimum) {
+  const auto text = environment(name);
+  if (!text) return otherwise;
+  return value_or_throw(
+      parse_whole_number(fmt::format("the environment variable {}", name), *text, minimum, kMaxWorldSize));
+}
+
+// The address at which others reach this process: the one from which it reaches the master.
+std::string door_host(const ParticipantOptions& options, const std::string& master) {
+  const std::string& wanted = options.init.group.network_interface;
+  const char* variable = std::getenv("LOCKSTEP_INTERFACE");
+  SocketAddress address = value_or_throw(choose_local_address(wanted.empty() && variable != nullptr ? variable : wanted,
+                                                              master.empty() ? "127.0.0.1" : master));
+  const std::string text = address.to_string();  // "host:port", "[host]:port"
+  const std::string host = text.substr(0, text.rfind(':'));
+  return host.front() == '[' ? host.substr(1, host.size() - 2) : host;
+}
+
+}  // namespace
+
+ParticipantOptions ParticipantOptions::from_environment(ParticipantOptions base) {
+  const Environment environment = process_environment();
+  base.policy.min_ranks = number_from(environment, "LOCKSTEP_MIN_RANKS", base.policy.min_ranks, 1);
+  base.policy.max_ranks = number_from(environment, "LOCKSTEP_MAX_RANKS", base.policy.max_ranks, 1);
+  base.roster = environment("LOCKSTEP_ROSTER").value_or(base.roster);
+  base.newcomer = number_from(environment, "LOCKSTEP_NEWCOMER", base.newcomer ? 1 : 0, 0) == 1;
+  if (base.policy.min_ranks > base.policy.max_ranks) {
+    throw Error({StatusCode::invalid_argument, fmt::format("LOCKSTEP_MIN_RANKS is {}, but LOCKSTEP_MAX_RANKS is {}",
+                                                           base.policy.min_ranks, base.policy.max_ranks)});
+  }
+  return base;
+}
+
+Participant::Participant(ParticipantOptions options)
+    : options_(std::move(options)), secret_(value_or_throw(Secret::from_environment())) {
+  const Placement placement = value_or_throw(find_placement(options_.init, process_environment()));
+  first_rank_ = placement.rank;
+  first_size_ = placement.world_size;
+  self_ = {.id = random_hex(16), .host = host_name(), .pid = ::getpid()};
+  if (!options_.roster.empty()) self_.site = fmt::format("{}:{}", self_.host, options_.roster);
+  door_ = value_or_throw(Door::open(door_host(options_, placement.master_host), secret_, self_.id));
+  self_.door = door_->address();
+  set_log_rank(first_rank_);
+  porter_ = std::thread([this] { watch_door(); });
+}
+
+Participant::~Participant() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  stop_.notify_all();
+  porter_.join();
+}
+
+void Participant::watch_door() {
+  std::unique_lock lock(mutex_);
+  while (!stop_.wait_for(lock, kPorterInterval, [this] { return stopping_; })) {
+    if (!door_is_watched_.load()) continue;
+    lock.unlock();
+    const auto visitors = door_->visitors();
+    newcomers_wait_.store(visitors.ok() && !visitors->empty() && door_is_watched_.load(), std::memory_order_relaxed);
+    lock.lock();
+  }
+}
+
+void Participant::begin_round() { this_round_ = Clock::now(); }
+
+// Whoever completed this round had begun it, and so had completed the one before, which needed all. So at the
+// beginning of that one all were members. Later than that nothing is certain.
+void Participant::end_round() { in_touch_ = std::exchange(last_round_, this_round_); }
+
+void Participant::accept(const Generation& generation) {
+  accepted_ = generation;
+  if (!options_.roster.empty()) throw_if_error(write_roster(options_.roster, {.generation = generation}));
+  throw_if_error(door_->publish(generation));
+}
+
+void Participant::establish(const Life& life) {
+  established_ = accepted_;
+  in_touch_ = last_round_;
+  visit_.reset();
+  set_log_rank(life.group->rank());
+  const bool room = life.group->size() < options_.policy.max_ranks;
+  newcomers_wait_.store(false, std::memory_order_relaxed);
+  door_is_watched_.store(life.group->rank() == 0 && room);
+}
+
+std::optional<Participant::Life> Participant::next_life(std::int64_t step) {
+  door_is_watched_.store(false);
+  newcomers_wait_.store(false, std::memory_order_relaxed);
+  if (accepted_.number == 0) {
+    if (!options_.roster.empty()) {
+      const Roster roster = value_or_throw(read_roster(options_.roster));
+      if (roster.finished) return std::nullopt;
+      if (options_.newcomer) accepted_ = roster.generation;
+    }
+    if (accepted_.number == 0) return first_life(step);
+  }
+  while (true) {
+    const auto start = Clock::now();
+    if (auto life = recover(step)) {
+      if (!life->group) return std::nullopt;
+      log_info("generation {} stands after {:.0f} ms: {} ranks, this is rank {}", life->generation,
+               std::chrono::duration<double, std::milli>(Clock::now() - start).count(), life->members.size(),
+               life->group->rank());
+      establish(*life);
+      return life;
+    }
+  }
+}
+
+// All processes that were started together, over the store that the launcher or rank 0 serves.
+Participant::Life Participant::first_life(std::int64_t step) {
+  const Deadline deadline = Deadline::after(options_.init.group.init_timeout);
+  const MeetingPoint point = value_or_throw(find_meeting_point(options_.init, secret_, deadline));
+  meeting_store_ = point.store;
+  while (true) {
+    if (auto life = try_first_life(*point.store, deadline)) {
+      establish(*life);
+      return *std::move(life);
+    }
+    if (accepted_.number == 0) continue;
+    // The others got further before somebody was lost.
+    return next_life(step).value();
+  }
+}
+
+std::optional<Participant::Life> Participant::try_first_life(Store& store, const Deadline& deadline) {
+  GroupOptions group_options = options_.init.group;
+  group_options.name = "elastic";
+  if (in_touch_ != TimePoint{}) group_options.init_timeout = kFirstAttempt;
+  group_options.init_timeout =
+      std::min(group_options.init_timeout, std::chrono::duration_cast<milliseconds>(deadline.remaining()));
+  in_touch_ = last_round_ = Clock::now();
+  try {
+    Life life{.group = ProcessGroup::create(meeting_store_, first_rank_, first_size_, group_options), .generation = 1};
+    // The list of members: rank 0 decides its id.
+    std::vector<char> mine(1024), all(mine.size() * static_cast<std::size_t>(first_size_));
+    const std::string text = format(Generation{.number = 1, .id = random_hex(8), .members = {self_}});
+    if (text.size() >= mine.size()) throw Error({StatusCode::internal, "a member's record is too long"});
+    std::copy(text.begin(), text.end(), mine.begin());
+    life.group->all_gather(ConstBuffer{mine.data(), mine.size(), DType::i8}, Buffer{all.data(), all.size(), DType::i8});
+    Generation first;
+    for (int rank = 0; rank < first_size_; ++rank) {
+      const char* const record = all.data() + static_cast<std::size_t>(rank) * mine.size();
+      const Generation one = value_or_throw(parse_generation(record));
+      if (rank == 0) first = one;
+      if (rank != 0) first.members.push_back(one.members.at(0));
+    }
+    accept(first);
+    throw_if_error(store.set(kFirstGeneration, format(first), deadline));
+    life.group->barrier();
+    life.members = first.members;
+    life.transfer = false;
+    return life;
+  } catch (const Error& error) {
+    if (deadline.expired() || (error.code() != StatusCode::peer_lost && error.code() != StatusCode::timed_out)) throw;
+    log_warn("the first generation was not formed, trying again: {}", error.what());
+  }
+  const auto known = store.list(kFirstGeneration, Deadline::after(milliseconds(1000)));
+  if (known.ok() && !known->empty()) {
+    const Generation first = value_or_throw(parse_generation(known->begin()->second));
+    if (first.rank_of(self_.id) >= 0) accept(first);
+  }
+  return std::nullopt;
+}
+
+Look Participant::look(const Member& member) {
+  Look seen = look_at(member, secret_, Deadline::after(kLookTime));
+  if (seen.kind == Look::Kind::refused && member.site == self_.site && !options_.roster.empty()) {
+    seen.roster = value_or_throw(read_roster(options_.roster)).generation;
+  }
+  return seen;
+}
+
+Recovery::Followed Participant::follow(const Member& member, const Registration& registration) {
+  if (auto visitors = door_->visitors(); visitors.ok()) {
+    tell({.kind = Answer::Kind::again, .reason = "this process follows another one"}, *visitors);
+  }
+  if (!visit_ || visit_->at().id != member.id || !(visit_->registration() == registration)) {
+    visit_.reset();
+    auto begun = Visit::begin(member, registration, secret_, Deadline::after(kLookTime));
+    if (!begun.ok()) return {.asked = Clock::now(), .lost = true};
+    visit_ = *std::move(begun);
+  }
+  return visit_->wait(kFollowTime);
+}
+
+void Participant::tell(const Answer& answer, const std::vector<Door::Visitor>& visitors) {
+  for (const Door::Visitor& visitor : visitors) {
+    const Status told = door_->answer(visitor, answer);
+    if (!told.ok()) log_debug("telling {}: {}", visitor.registration.member.describe(), told.message());
+  }
+}
+
+// Nothing: it did not succeed, and has to be tried again. A life without a group: the job has finished.
+std::optional<Participant::Life> Participant::recover(std::int64_t& step) {
+  const bool member = accepted_.rank_of(self_.id) >= 0;
+  Recovery recovery({.member = self_,
+                     .accepted = accepted_,
+                     .established = member ? established_ : Generation{},
+                     .step = member ? step : -1},
+                    options_.policy, in_touch_, Clock::now(), [] { return random_hex(8); });
+  std::string said;
+  auto said_at = Clock::now();
+  while (true) {
+    const Action action = recovery.next(Clock::now());
+    if (recovery.waits_for() != said && Clock::now() - said_at > std::chrono::seconds(2)) {
+      said = recovery.waits_for();
+      said_at = Clock::now();
+      log_warn("waiting: {}", said);
+    }
+    log_debug("recovery: {} {} ({})", to_string(action.kind), action.member.describe(), recovery.waits_for());
+    if (action.pause > Duration{}) std::this_thread::sleep_for(action.pause);
+    const bool keeps_visit =
+        action.kind == Action::Kind::follow || action.kind == Action::Kind::look || action.kind == Action::Kind::join;
+    if (!keeps_visit) visit_.reset();
+    switch (action.kind) {
+      case Action::Kind::look: {
+        const Look seen = look(action.member);
+        recovery.on_look(action.member, seen, Clock::now());
+        break;
+      }
+      case Action::Kind::follow: {
+        const Recovery::Followed followed = follow(action.member, recovery.registration());
+        recovery.on_follow(action.member, followed, Clock::now());
+        break;
+      }
+      case Action::Kind::attend: {
+        auto visitors = door_->visitors();
+        if (!visitors.ok()) throw Error(visitors.status());
+        attended_ = *std::move(visitors);
+        std::vector<Registration> here;
+        for (const Door::Visitor& visitor : attended_) here.push_back(visitor.registration);
+        recovery.on_attendance(here, Clock::now());
+        break;
+      }
+      case Action::Kind::refresh: {
+        const Roster roster = options_.roster.empty() ? Roster{} : value_or_throw(read_roster(options_.roster));
+        recovery.on_roster(roster.generation, roster.finished, Clock::now());
+        break;
+      }
+      case Action::Kind::tell:
+        tell(action.answer, attended_);
+        attended_.clear();
+        break;
+      case Action::Kind::join:
+        step = recovery.registration().step;
+        established_ = recovery.registration().established;
+        return form(action.answer, action.leads);
+      case Action::Kind::give_up:
+        if (action.leads) tell(action.answer, attended_);
+        throw Error(
+            {StatusCode::unavailable,
+             fmt::format("the elastic job cannot go on: {}. What was committed until step {} is in the state of "
+                         "this process",
+                         action.answer.reason, step)});
+      case Action::Kind::finished: return Life{};
+    }
+  }
+}
+
+// Everybody says that he has come before anybody connects: a process that dies in between is missed at once, and
+// not only when forming the group takes too long.
+Status Participant::meet_members(const Answer& answer, bool leads, Store& store, Deadline deadline) {
+  const auto size = static_cast<int>(answer.generation.members.size());
+  std::vector<std::string> joined;
+  for (int rank = 0; rank < size; ++rank) joined.push_back(fmt::format("joined/{}", rank));
+  const int rank = answer.generation.rank_of(self_.id);
+  LOCKSTEP_RETURN_IF_ERROR(store.set(joined[static_cast<std::size_t>(rank)], "", deadline));
+  if (!leads) {
+    const auto go = store.get("go", deadline);
+    if (!go.ok()) return go.status();
+    return go->empty() ? Status() : Status(StatusCode::peer_lost, *go);
+  }
+  while (true) {
+    const Status all = store.wait(joined, Deadline::after(milliseconds(20)));
+    if (all.ok()) return store.set("go", "", deadline);
+    if (all.code() != StatusCode::timed_out) return all;
+    std::string lost = deadline.expired() ? "not all members came in time" : "";
+    for (const Door::Visitor& visitor : attended_) {
+      const Member& member = visitor.registration.member;
+      if (answer.generation.rank_of(member.id) < 0) continue;
+      const auto connected = door_->is_connected(visitor);
+      if (connected.ok() && !*connected) lost = fmt::format("{} was lost", member.describe());
+    }
+    if (lost.empty()) continue;
+    LOCKSTEP_RETURN_IF_ERROR(store.set("go", lost, Deadline::after(kLookTime)));
+    return Status(StatusCode::peer_lost, lost);
+  }
+}
+
+std::optional<Participant::Life> Participant::form(const Answer& answer, bool leads) {
+  const Deadline deadline = Deadline::after(options_.forming);
+  in_touch_ = last_round_ = Clock::now();
+  accept(answer.generation);
+  if (leads) {
+    std::vector<Door::Visitor> chosen;
+    for (const Door::Visitor& visitor : attended_) {
+      if (answer.generation.rank_of(visitor.registration.member.id) >= 0) chosen.push_back(visitor);
+    }
+    tell(answer, chosen);
+  }
+  const Member leader = leads ? self_ : visit_->at();
+  auto connection = leads ? Result<std::shared_ptr<Store>>(door_->store()) : visit(leader, secret_, deadline);
+  Status status = connection.status();
+  if (status.ok()) {
+    const auto store = std::make_shared<PrefixStore>(*connection, fmt::format("group/{}/", answer.generation.id));
+    status = meet_members(answer, leads, *store, deadline);
+    if (status.ok()) {
+      GroupOptions group = options_.init.group;
+      group.name = "elastic";
+      group.init_timeout = std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline.remaining()));
+      if (group.network_interface.empty()) {
+        group.network_interface = parse_host_port(self_.door).value().host;
+      }
+      try {
+        Life life{.group = ProcessGroup::create(store, answer.generation.rank_of(self_.id),
+                                                static_cast<int>(answer.generation.members.size()), group),
+                  .generation = answer.generation.number,
+                  .members = answer.generation.members,
+                  .source = answer.source,
+                  .transfer = answer.transfer};
+        return life;
+      } catch (const Error& error) {
+        status = error.status();
+      }
+    }
+  }
+  log_warn("generation {} was not formed, trying again: {}", answer.generation.number, status.to_string());
+  visit_.reset();
+  return std::nullopt;
+}
+
+void Participant::finish() {
+  door_is_watched_.store(false);
+  if (!options_.roster.empty()) {
+    const Status written = write_roster(options_.roster, {.generation = accepted_, .finished = true});
+    if (!written.ok()) log_warn("{}", written.message());
+  }
+  if (auto visitors = door_->visitors(); visitors.ok()) {
+    tell({.kind = Answer::Kind::finished, .reason = "the job has ended"}, *visitors);
+  }
+}
+
+}  // namespace lockstep::elastic

@@ -1,0 +1,165 @@
+// Elastic jobs of real processes whose state is a counter: who goes on after what.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "elastic/counting_rank.h"
+#include "support/hosts.h"
+#include "support/process_set.h"
+
+namespace lockstep::testing {
+namespace {
+
+LOCKSTEP_PROCESS_ROLE(counting) { return run_counting_rank(); }
+
+class ElasticJob : public ::testing::Test {
+ protected:
+  ElasticJob() {
+    char name[] = "/tmp/lockstep_elastic_XXXXXX";
+    folder_ = ::mkdtemp(name);
+    environment_ = {{"LOCKSTEP_ROSTER", folder_ + "/roster"}, {"FINISH", folder_ + "/finish"}};
+  }
+  ~ElasticJob() override { std::filesystem::remove_all(folder_); }
+
+  ProcessSet start(int ranks) { return start_ranks(ranks, "counting", {.environment = environment_}); }
+  ProcessSet start_newcomer() {
+    Environment environment = environment_;
+    environment["LOCKSTEP_NEWCOMER"] = "1";
+    return start_ranks(1, "counting", {.environment = environment});
+  }
+  void finish() { std::ofstream(folder_ + "/finish").put('\n'); }
+  static void expect_line(ProcessSet& ranks, int rank, const std::string& line, double seconds = 20) {
+    ASSERT_TRUE(ranks.wait_for_line(rank, line, in_seconds(seconds))) << "no line '" << line << "'\n" << ranks.report();
+  }
+
+  std::string folder_;
+  Environment environment_;
+};
+
+TEST_F(ElasticJob, RunsUndisturbed) {
+  ProcessSet ranks = start(3);
+  for (int rank = 0; rank < 3; ++rank) expect_line(ranks, rank, fmt::format("life 1 rank {} of 3 step 0", rank));
+  finish();
+  ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
+  EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
+}
+
+TEST_F(ElasticJob, SurvivorsGoOnInOrderWhoeverDies) {
+  for (const int victim : {0, 1, 3}) {
+    std::filesystem::remove(folder_ + "/finish");
+    std::filesystem::remove(folder_ + "/roster");
+    ProcessSet ranks = start(4);
+    for (int rank = 0; rank < 4; ++rank) expect_line(ranks, rank, "life 1");
+    ranks.kill(victim, SIGKILL);
+    for (int rank = 0, next = 0; rank < 4; ++rank) {
+      if (rank == victim) continue;
+      expect_line(ranks, rank, fmt::format("life 2 rank {} of 3", next++));
+    }
+    finish();
+    ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_TRUE(rank == victim || ranks.exit_status(rank)->success()) << ranks.report();
+    }
+  }
+}
+
+TEST_F(ElasticJob, TheLastOneGoesOnAlone) {
+  ProcessSet ranks = start(4);
+  for (int rank = 0; rank < 4; ++rank) expect_line(ranks, rank, "life 1");
+  for (const int victim : {0, 1, 2}) ranks.kill(victim, SIGKILL);
+  expect_line(ranks, 3, "rank 0 of 1");
+  finish();
+  ASSERT_TRUE(ranks.wait(3, in_seconds(20))) << ranks.report();
+  EXPECT_TRUE(ranks.exit_status(3)->success()) << ranks.report();
+}
+
+TEST_F(ElasticJob, ANewcomerGetsInAndHasTheState) {
+  ProcessSet ranks = start(2);
+  for (int rank = 0; rank < 2; ++rank) expect_line(ranks, rank, "life 1");
+  ProcessSet newcomer = start_newcomer();
+  expect_line(newcomer, 0, "rank 2 of 3 step");
+  finish();
+  ASSERT_TRUE(newcomer.wait_all(in_seconds(20))) << newcomer.report();
+  ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
+  EXPECT_TRUE(ranks.all_succeeded() && newcomer.all_succeeded()) << ranks.report() << newcomer.report();
+}
+
+TEST_F(ElasticJob, AReplacementMakesItWholeAgainEvenForRankZero) {
+  ProcessSet ranks = start(3);
+  for (int rank = 0; rank < 3; ++rank) expect_line(ranks, rank, "life 1");
+  ranks.kill(0, SIGKILL);
+  ProcessSet newcomer = start_newcomer();
+  expect_line(newcomer, 0, "rank 2 of 3 step");
+  expect_line(ranks, 1, "rank 0 of 3 step");
+  finish();
+  ASSERT_TRUE(newcomer.wait_all(in_seconds(20))) << newcomer.report();
+  EXPECT_TRUE(newcomer.all_succeeded()) << newcomer.report();
+}
+
+TEST_F(ElasticJob, AStoppedProcessIsLeftBehindAndComesBack) {
+  environment_["HEARTBEAT_MS"] = "1000";
+  environment_["SILENCE_MS"] = "1000";
+  ProcessSet ranks = start(3);
+  for (int rank = 0; rank < 3; ++rank) expect_line(ranks, rank, "life 1");
+  ranks.kill(0, SIGSTOP);
+  expect_line(ranks, 1, "life 2 rank 0 of 2");
+  ranks.kill(0, SIGCONT);
+  expect_line(ranks, 0, "rank 2 of 3");
+  finish();
+  ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
+  EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
+}
+
+TEST_F(ElasticJob, BelowTheMinimumItEndsWithTheReason) {
+  environment_["LOCKSTEP_MIN_RANKS"] = "2";
+  environment_["SHORTAGE_MS"] = "1000";
+  ProcessSet ranks = start(2);
+  for (int rank = 0; rank < 2; ++rank) expect_line(ranks, rank, "life 1");
+  ranks.kill(0, SIGKILL);
+  ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
+  EXPECT_FALSE(ranks.exit_status(1)->success());
+  EXPECT_THAT(ranks.error_output(1), ::testing::HasSubstr("1 ranks are left, and at least 2 are wanted"));
+}
+
+TEST_F(ElasticJob, WaitingNewcomersAreToldOfTheEnd) {
+  environment_["LOCKSTEP_MAX_RANKS"] = "2";
+  ProcessSet ranks = start(2);
+  for (int rank = 0; rank < 2; ++rank) expect_line(ranks, rank, "life 1");
+  ProcessSet newcomer = start_newcomer();
+  EXPECT_FALSE(newcomer.wait_for_line(0, "life", in_seconds(1)));
+  finish();
+  ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
+  ASSERT_TRUE(newcomer.wait_all(in_seconds(20))) << newcomer.report();
+  EXPECT_TRUE(newcomer.all_succeeded()) << newcomer.report();
+  EXPECT_THAT(newcomer.output(0), ::testing::HasSubstr("finished without me"));
+}
+
+TEST_F(ElasticJob, OverTwoHostsTheCutOffOneWaitsAndComesBack) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
+  environment_["HEARTBEAT_MS"] = "1000";
+  environment_["SILENCE_MS"] = "1000";
+  environment_["LOCKSTEP_ROSTER"] = std::nullopt;
+  ProcessSet ranks = start_ranks(4, "counting", {.environment = environment_, .hosts = &hosts});
+  for (int rank = 0; rank < 4; ++rank) expect_line(ranks, rank, "life 1");
+  ASSERT_TRUE(hosts.cut_link(1).ok());
+  expect_line(ranks, 0, "life 2 rank 0 of 2", 30);
+  ASSERT_TRUE(hosts.restore_link(1).ok());
+  // The two may be let in together or one after the other.
+  const Deadline deadline = in_seconds(60);
+  const auto whole_again = [&] {
+    const std::string output = ranks.output(0);
+    const auto second = output.find("life 2");
+    return output.find("rank 0 of 4", second) != std::string::npos;
+  };
+  while (!whole_again() && !deadline.expired()) ranks.wait_for_line(0, "never printed", in_seconds(0.05));
+  ASSERT_TRUE(whole_again()) << ranks.report();
+  finish();
+  ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
+  EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
+}
+
+}  // namespace
+}  // namespace lockstep::testing
