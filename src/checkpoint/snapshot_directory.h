@@ -19,6 +19,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 #include "lockstep/base/status.h"
+#include "lockstep/checkpoint/passed_over.h"
 
 namespace lockstep::checkpoint {
 
@@ -47,10 +48,6 @@ struct Snapshot {
 // protocol_error, naming the file: damaged, cut off, of another version. Others as file_error() has them.
 Result<Snapshot> read_snapshot(const std::string& path);
 
-struct PassedOver {
-  std::string path;
-  std::string reason;
-};
 struct NewestSnapshot {
   std::optional<Snapshot> snapshot;
   std::vector<PassedOver> passed_over;  // newer ones, the newest first; each was also logged as a warning
