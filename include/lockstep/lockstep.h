@@ -11,6 +11,7 @@
 #include "lockstep/ddp/init.h"
 #include "lockstep/ddp/model_averaging.h"
 #include "lockstep/ddp/options.h"
+#include "lockstep/ddp/snapshot.h"
 #include "lockstep/ddp/spawn.h"
 #include "lockstep/ddp/sync_batch_norm.h"
 #include "lockstep/ddp/tensor_collectives.h"

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <map>
 #include <numeric>
-#include <sstream>
 #include <unordered_set>
 
+#include "ddp/snapshot_state.h"
 #include "ddp/torch_compat.h"
 #include "lockstep/ddp/init.h"
 
@@ -29,20 +29,14 @@ constexpr std::size_t kAloneBytes = std::size_t{1} << 18;
 }
 
 at::Tensor archive_bytes(const Optimizer& optimizer) {
-  torch::serialize::OutputArchive archive;
-  optimizer.save(archive);
-  std::ostringstream stream;
-  archive.save_to(stream);
-  const std::string text = stream.str();
+  const std::string text = checkpoint::optimizer_to_bytes(optimizer);
   at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
   std::memcpy(bytes.data_ptr(), text.data(), text.size());
   return bytes;
 }
 
 void load_bytes(Optimizer& optimizer, const at::Tensor& bytes) {
-  torch::serialize::InputArchive archive;
-  archive.load_from(static_cast<const char*>(bytes.data_ptr()), static_cast<std::size_t>(bytes.numel()));
-  optimizer.load(archive);
+  checkpoint::optimizer_from_bytes(optimizer, {static_cast<const char*>(bytes.data_ptr()), bytes.nbytes()});
 }
 
 // Moves the state of `from`'s parameters, where there is any, to `to`.

@@ -1,0 +1,51 @@
+// Named tensors as safetensors files, and what makes a file fit a model.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "checkpoint/snapshot_writer.h"
+#include "lockstep/base/status.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace lockstep::checkpoint {
+
+using NamedTensors = std::map<std::string, at::Tensor>;
+
+// Parameters and buffers under the names that Python's state_dict() has. They share the model's memory.
+NamedTensors tensors_of_model(const torch::nn::Module& model);
+
+// The content of a safetensors file: head and tensors in memory of its own, or shared with what was given.
+class TensorFile {
+ public:
+  // copy: later changes of `tensors` do not matter. Memory of `reuse` (a file that is no longer needed) is taken where
+  // it fits. Throws Error: a tensor that the format cannot hold, by name.
+  static TensorFile of(const NamedTensors& tensors, bool copy, TensorFile reuse = {});
+  // The pieces point into this object.
+  OutputFile output(const std::string& name) const;
+
+ private:
+  NamedTensors tensors_;  // contiguous, on the CPU
+  SafetensorsLayout layout_;
+  std::vector<std::string> order_;  // names, as the data follows
+};
+
+// Tensors over the bytes of a parsed file, which must outlive them. Throws Error for a type that this LibTorch has not.
+NamedTensors tensors_of_file(const Safetensors& file);
+
+// Ok if `from` has exactly the model's tensors, with their shapes and types. Else mismatch: `where` is of another
+// model, and which tensors differ how.
+Status check_fits(const NamedTensors& model, const NamedTensors& from, const std::string& where);
+// After check_fits().
+void copy_into(const NamedTensors& model, const NamedTensors& from);
+
+}  // namespace lockstep::checkpoint

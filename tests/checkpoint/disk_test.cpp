@@ -1,0 +1,119 @@
+// A disk that is full, read-only, or not ours. The file systems are made in a process with mounts of its own, so that
+// they are gone with it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <iostream>
+
+#include "checkpoint/snapshot_directory.h"
+#include "checkpoint/test_folder.h"
+#include "support/process_set.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using lockstep::testing::in_seconds;
+using lockstep::testing::ProcessSet;
+using lockstep::testing::start_ranks;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::TestFolder;
+using testing::write_small;
+
+constexpr int kSkipped = 77;
+constexpr uid_t kNobody = 65534;
+
+std::string folder_of_test() { return std::getenv("LOCKSTEP_TEST_FOLDER"); }
+
+// A tmpfs over the test's folder, seen by this process only. False, and why is printed, where this is not allowed.
+bool mount_small_disk() {
+  if (::unshare(CLONE_NEWNS) == 0 && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+      ::mount("none", folder_of_test().c_str(), "tmpfs", 0, "size=400k") == 0) {
+    return true;
+  }
+  std::cout << "a disk of its own needs root: " << std::strerror(errno) << '\n';
+  return false;
+}
+
+// Prints the error of a write that must fail, and whether the snapshot from before is as it was.
+int report(const Result<std::string>& written) {
+  if (written.ok()) {
+    std::cout << "the write should have failed\n";
+    return 1;
+  }
+  std::cout << "code " << to_string(written.status().code()) << '\n' << written.status().message() << '\n';
+  for (const std::string& name : TestFolder::names_in(folder_of_test())) std::cout << "there: " << name << '\n';
+  const auto newest = read_newest_snapshot(folder_of_test());
+  const bool loads = newest.ok() && newest->snapshot && newest->snapshot->manifest.step == 1;
+  std::cout << (loads && newest->passed_over.empty() ? "the old one loads\n" : "the old one is lost\n");
+  return 0;
+}
+
+void run(const std::string& role, const std::vector<std::string>& words) {
+  const TestFolder folder;
+  ProcessSet process = start_ranks(1, role, {.environment = {{"LOCKSTEP_TEST_FOLDER", folder.path()}}});
+  ASSERT_TRUE(process.wait_all(in_seconds(60))) << process.report();
+  if (process.exit_status(0)->code == kSkipped) GTEST_SKIP() << process.output(0);
+  ASSERT_TRUE(process.all_succeeded()) << process.report();
+  for (const std::string& word : words) EXPECT_THAT(process.output(0), HasSubstr(word));
+  EXPECT_THAT(process.output(0), ::testing::Not(HasSubstr("there: .tmp-")));
+  EXPECT_THAT(process.output(0), HasSubstr("the old one loads"));
+  EXPECT_THAT(process.output(0), ::testing::Not(HasSubstr("is lost")));
+}
+
+LOCKSTEP_PROCESS_ROLE(full_disk) {
+  if (!mount_small_disk()) return kSkipped;
+  if (!write_small(folder_of_test(), 1).ok()) return 1;
+  // At any size from "fits just not" to "far too large".
+  for (const std::size_t kilobytes : {200, 300, 390, 800, 5000}) {
+    const auto written = write_small(folder_of_test(), 2, {.keep_last = 1}, std::string(1000 * kilobytes, 'x'));
+    if (report(written) != 0) return 1;
+  }
+  // Once there is space, writing works again.
+  return write_small(folder_of_test(), 3).ok() ? 0 : 1;
+}
+TEST(SnapshotDisk, FullIsASentenceAndLeavesTheOldOne) {
+  run("full_disk", {"code resource_exhausted", "the snapshot of step 2 (10.0 MB) was not written", "is full (0.",
+                    "MB are free)", "older ones are untouched"});
+}
+
+LOCKSTEP_PROCESS_ROLE(read_only_disk) {
+  if (!mount_small_disk()) return kSkipped;
+  if (!write_small(folder_of_test(), 1).ok()) return 1;
+  if (::mount("none", folder_of_test().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0) return kSkipped;
+  return report(write_small(folder_of_test(), 2));
+}
+TEST(SnapshotDisk, ReadOnlyIsASentence) { run("read_only_disk", {"code unavailable", "the file system is read-only"}); }
+
+LOCKSTEP_PROCESS_ROLE(other_user) {
+  if (::setresuid(kNobody, kNobody, kNobody) != 0) return 1;
+  return report(write_small(folder_of_test(), 2));
+}
+TEST(SnapshotDisk, NoPermissionIsASentence) {
+  if (::geteuid() != 0) GTEST_SKIP() << "another user's folder needs root";
+  const TestFolder folder;
+  ASSERT_TRUE(write_small(folder.path(), 1).ok());
+  ProcessSet process = start_ranks(1, "other_user", {.environment = {{"LOCKSTEP_TEST_FOLDER", folder.path()}}});
+  ASSERT_TRUE(process.wait_all(in_seconds(60))) << process.report();
+  ASSERT_TRUE(process.all_succeeded()) << process.report();
+  EXPECT_THAT(process.output(0), AllOf(HasSubstr("code unavailable"), HasSubstr("user 65534 has no permission"),
+                                       HasSubstr("the old one loads")));
+}
+LOCKSTEP_PROCESS_ROLE(small_file_limit) {
+  if (!write_small(folder_of_test(), 1).ok()) return 1;
+  ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{10'000, 10'000};
+  if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+  return report(write_small(folder_of_test(), 2, {}, std::string(50'000, 'x')));
+}
+TEST(SnapshotDisk, ALimitOfFileSizesIsASentence) { run("small_file_limit", {"code resource_exhausted", "ulimit -f"}); }
+
+}  // namespace
+}  // namespace lockstep::checkpoint
