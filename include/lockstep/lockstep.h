@@ -6,6 +6,7 @@
 #include "lockstep/ddp/data_parallel.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/distributed_sampler.h"
+#include "lockstep/ddp/elastic.h"
 #include "lockstep/ddp/gradient_synchronizer.h"
 #include "lockstep/ddp/hooks.h"
 #include "lockstep/ddp/init.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "ddp/default_group.h"
 #include "ddp/engine_group.h"
 
 namespace lockstep {
@@ -66,6 +67,13 @@ void destroy_process_group() {
     group.swap(the_default().group);
   }
 }
+
+DefaultGroupScope::DefaultGroupScope(std::shared_ptr<TensorGroup> group) {
+  std::lock_guard lock(the_default().mutex);
+  the_default().group = std::move(group);
+}
+
+DefaultGroupScope::~DefaultGroupScope() { destroy_process_group(); }
 
 bool is_initialized() { return current() != nullptr; }
 

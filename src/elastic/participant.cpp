@@ -79,6 +79,12 @@ Participant::Participant(ParticipantOptions options)
   if (!options_.roster.empty()) self_.site = fmt::format("{}:{}", self_.host, options_.roster);
   door_ = value_or_throw(Door::open(door_host(options_, placement.master_host), secret_, self_.id));
   self_.door = door_->address();
+  if (!options_.roster.empty()) {
+    const Roster roster = value_or_throw(read_roster(options_.roster));
+    job_has_ended_ = roster.finished;
+    newcomer_ = options_.newcomer && roster.generation.number > 0;
+    if (newcomer_) accepted_ = roster.generation;
+  }
   set_log_rank(first_rank_);
   porter_ = std::thread([this] { watch_door(); });
 }
@@ -128,14 +134,8 @@ void Participant::establish(const Life& life) {
 std::optional<Participant::Life> Participant::next_life(std::int64_t step) {
   door_is_watched_.store(false);
   newcomers_wait_.store(false, std::memory_order_relaxed);
-  if (accepted_.number == 0) {
-    if (!options_.roster.empty()) {
-      const Roster roster = value_or_throw(read_roster(options_.roster));
-      if (roster.finished) return std::nullopt;
-      if (options_.newcomer) accepted_ = roster.generation;
-    }
-    if (accepted_.number == 0) return first_life(step);
-  }
+  if (job_has_ended_) return std::nullopt;
+  if (accepted_.number == 0) return first_life(step);
   while (true) {
     const auto start = Clock::now();
     if (auto life = recover(step)) {

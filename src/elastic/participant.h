@@ -71,6 +71,8 @@ class Participant {
   // The job is done: whoever still waits at the door is told so.
   void finish();
   const Member& self() const { return self_; }
+  // It came to a job that runs already; what it brings along does not count.
+  bool is_newcomer() const { return newcomer_; }
 
  private:
   Life first_life(std::int64_t step);
@@ -93,6 +95,8 @@ class Participant {
   std::shared_ptr<Store> meeting_store_;  // of the first generation
   int first_rank_ = 0;
   int first_size_ = 1;
+  bool newcomer_ = false;
+  bool job_has_ended_ = false;  // already when this process started
 
   // Owned by the training thread.
   Generation accepted_, established_;

@@ -65,7 +65,7 @@ bool live(Participant& participant, Participant::Life& life, std::int64_t& step)
 
 int run_counting_rank() {
   Participant participant(options());
-  std::int64_t step = std::getenv("LOCKSTEP_NEWCOMER") != nullptr ? -1 : 0;
+  std::int64_t step = participant.is_newcomer() ? -1 : 0;
   while (true) {
     std::optional<Participant::Life> life = participant.next_life(step);
     if (!life) {

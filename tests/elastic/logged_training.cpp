@@ -1,0 +1,88 @@
+#include "elastic/logged_training.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <lockstep/lockstep.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/unique_fd.h"
+
+namespace lockstep::testing {
+namespace {
+
+// One write for each line: what was written stays, however the process ends.
+class Log {
+ public:
+  explicit Log(const std::string& folder)
+      : fd_(::open(
+            fmt::format("{}/{}-{}", folder, ::getpid(), std::chrono::steady_clock::now().time_since_epoch().count())
+                .c_str(),
+            O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+    if (!fd_.valid()) throw std::runtime_error("cannot write to " + folder);
+  }
+  void write(const std::string& line) {
+    const std::string text = line + "\n";
+    if (::write(fd_.get(), text.data(), text.size()) < 0) throw std::runtime_error("cannot write the log");
+  }
+
+ private:
+  UniqueFd fd_;
+};
+
+std::pair<torch::Tensor, torch::Tensor> examples(const std::vector<std::size_t>& indices) {
+  torch::Tensor input = torch::empty({static_cast<std::int64_t>(indices.size()), 8});
+  torch::Tensor target = torch::empty({static_cast<std::int64_t>(indices.size()), 1});
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const auto x = static_cast<float>(indices[i]);
+    for (int j = 0; j < 8; ++j) input[static_cast<std::int64_t>(i)][j] = std::sin(x * static_cast<float>(j + 1));
+    target[static_cast<std::int64_t>(i)][0] = std::cos(x);
+  }
+  return {input, target};
+}
+
+}  // namespace
+
+int run_logged_training(const TrainingPlan& plan) {
+  torch::set_num_threads(1);
+  torch::manual_seed(7);
+  torch::nn::Sequential model(torch::nn::Linear(8, 32), torch::nn::ReLU(), torch::nn::Linear(32, 1));
+  torch::optim::Adam optimizer(model->parameters(), 1e-2);
+  Log log(plan.folder);
+  elastic::State state{.model = *model, .optimizer = &optimizer};
+  state.sampler = DistributedSamplerState{.seed = 3, .dataset_size = plan.samples};
+  const elastic::Options options{.heartbeat = std::chrono::milliseconds(plan.heartbeat_ms),
+                                 .silence = std::chrono::milliseconds(plan.silence_ms)};
+  elastic::run(
+      state,
+      [&](elastic::Context& context) {
+        DistributedDataParallel ddp(model, {.sample_weighted = true});
+        while (context.epoch() < plan.epochs) {
+          while (const auto indices = context.next_batch(static_cast<std::size_t>(plan.batch))) {
+            const auto where = [&](std::int64_t step) {
+              return fmt::format("{} {} {} {}", context.epoch(), step, context.generation(), context.rank());
+            };
+            const std::int64_t step = context.step();
+            log.write(fmt::format("begin {} {} {}", where(step), context.world_size(), fmt::join(*indices, " ")));
+            const auto [input, target] = examples(*indices);
+            optimizer.zero_grad();
+            const torch::Tensor loss = torch::mse_loss(ddp(input), target);
+            loss.backward();
+            optimizer.step();
+            // Before the commit, which may not return.
+            log.write(fmt::format("commit {} {:x} {:a}", where(step), elastic::hash_of_parameters(*model),
+                                  loss.item<double>()));
+            context.commit();
+            if (plan.step_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(plan.step_ms));
+          }
+          context.next_epoch();
+        }
+      },
+      options);
+  return 0;
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,158 @@
+// Elastic training with DDP: real processes that are killed, stopped and replaced, and what must hold afterwards.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "elastic/logged_training.h"
+#include "support/process_set.h"
+
+namespace lockstep::testing {
+namespace {
+
+LOCKSTEP_PROCESS_ROLE(training) { return run_logged_training(TrainingPlan::from_environment()); }
+
+class ElasticTraining : public ::testing::Test {
+ protected:
+  ElasticTraining() {
+    char name[] = "/tmp/lockstep_training_XXXXXX";
+    folder_ = ::mkdtemp(name);
+    plan_.folder = folder_ + "/log";
+    start_over();
+  }
+  ~ElasticTraining() override { std::filesystem::remove_all(folder_); }
+
+  void start_over() {
+    std::filesystem::remove_all(plan_.folder);
+    std::filesystem::create_directory(plan_.folder);
+    std::filesystem::remove(folder_ + "/roster");
+  }
+  ProcessSet start(int ranks, bool newcomers = false) {
+    Environment environment = {{"LOCKSTEP_ROSTER", folder_ + "/roster"}, {"OMP_NUM_THREADS", "1"}};
+    for (const auto& [name, value] : plan_.variables()) environment[name] = value;
+    if (newcomers) environment["LOCKSTEP_NEWCOMER"] = "1";
+    return start_ranks(ranks, "training", {.environment = environment});
+  }
+  // Waits until this many steps were begun; false at the deadline.
+  bool wait_for_steps(std::int64_t steps, Deadline deadline) const {
+    while (!deadline.expired()) {
+      for (const auto& file : std::filesystem::directory_iterator(plan_.folder)) {
+        std::ifstream log(file.path());
+        for (std::string line; std::getline(log, line);) {
+          std::int64_t epoch = 0, step = 0;
+          if (std::sscanf(line.c_str(), "commit %ld %ld", &epoch, &step) == 2 && step >= steps) return true;
+        }
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  }
+  void expect_all_well() const {
+    const TrainingLog log = check_training(plan_);
+    EXPECT_THAT(log.problems, ::testing::IsEmpty());
+    EXPECT_GT(log.steps, 0);
+  }
+
+  std::string folder_;
+  TrainingPlan plan_;
+};
+
+TEST_F(ElasticTraining, UndisturbedUsesEachSampleOnce) {
+  ProcessSet ranks = start(3);
+  ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
+  ASSERT_TRUE(ranks.all_succeeded()) << ranks.report();
+  expect_all_well();
+}
+
+// 4 ranks x 4 samples: 241 leaves one sample for the last step, so that three ranks have none.
+TEST_F(ElasticTraining, ALastStepWithoutSamplesForAllIsTakenByAll) {
+  plan_.samples = 241;
+  plan_.epochs = 2;
+  ProcessSet ranks = start(4);
+  ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
+  ASSERT_TRUE(ranks.all_succeeded()) << ranks.report();
+  expect_all_well();
+}
+
+TEST_F(ElasticTraining, SurvivorsFinishWhatTheDeadBegan) {
+  plan_.step_ms = 5;
+  for (const int victim : {0, 2}) {
+    start_over();
+    ProcessSet ranks = start(4);
+    ASSERT_TRUE(wait_for_steps(10, in_seconds(60))) << ranks.report();
+    ranks.kill(victim, SIGKILL);
+    ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_TRUE(rank == victim || ranks.exit_status(rank)->success()) << ranks.report();
+    }
+    expect_all_well();
+  }
+}
+
+TEST_F(ElasticTraining, AReplacementGetsTheStateFromThePeers) {
+  plan_.step_ms = 10;
+  plan_.epochs = 6;
+  ProcessSet ranks = start(3);
+  ASSERT_TRUE(wait_for_steps(5, in_seconds(60))) << ranks.report();
+  ranks.kill(1, SIGKILL);
+  ProcessSet replacement = start(1, /*newcomers=*/true);
+  ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
+  ASSERT_TRUE(replacement.wait_all(in_seconds(60))) << replacement.report();
+  EXPECT_TRUE(replacement.all_succeeded()) << replacement.report();
+  expect_all_well();
+  const TrainingLog log = check_training(plan_);
+  EXPECT_GE(log.generations, 3);
+}
+
+// Deaths at random moments, with replacements: nothing is lost, nothing is used twice.
+TEST_F(ElasticTraining, DeathsAtAnyMomentCostNoSample) {
+  plan_.epochs = 20;
+  plan_.step_ms = 2;
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  std::mt19937 random(seed);
+  std::vector<ProcessSet> processes;
+  processes.push_back(start(4));
+  ASSERT_TRUE(wait_for_steps(3, in_seconds(60))) << processes.front().report();
+  for (int fault = 0; fault < 6; ++fault) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 150));
+    const std::size_t which = random() % processes.size();
+    const int rank = static_cast<int>(random() % static_cast<unsigned>(processes[which].size()));
+    if (processes[which].kill(rank, SIGKILL)) processes.push_back(start(1, true));
+  }
+  for (ProcessSet& set : processes) {
+    ASSERT_TRUE(set.wait_all(in_seconds(90))) << set.report();
+    for (int rank = 0; rank < set.size(); ++rank) {
+      const ExitStatus status = *set.exit_status(rank);
+      EXPECT_TRUE(status.success() || status.signal == SIGKILL) << set.report();
+    }
+  }
+  expect_all_well();
+}
+
+// A pause that is shorter than the heartbeat limit changes nothing at all.
+TEST_F(ElasticTraining, AShortStopLeavesTheSameBits) {
+  plan_.step_ms = 5;
+  ProcessSet undisturbed = start(3);
+  ASSERT_TRUE(undisturbed.wait_all(in_seconds(60))) << undisturbed.report();
+  const TrainingLog expected = check_training(plan_);
+  start_over();
+  ProcessSet ranks = start(3);
+  ASSERT_TRUE(wait_for_steps(5, in_seconds(60))) << ranks.report();
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.kill(rank, SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    ranks.kill(rank, SIGCONT);
+  }
+  ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
+  const TrainingLog log = check_training(plan_);
+  EXPECT_THAT(log.problems, ::testing::IsEmpty());
+  EXPECT_EQ(log.losses, expected.losses);
+  EXPECT_EQ(log.hashes, expected.hashes);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
