@@ -19,13 +19,16 @@ namespace {
 int rank_number() { return std::atoi(std::getenv("RANK")); }
 
 const int* volatile g_nowhere = nullptr;
+volatile int g_value = 0;
+
+void read_from_nowhere() { g_value = read_from(g_nowhere); }
 
 int all_reduce_until_failure(int culprit, void (*fail)()) {
   auto group = lockstep::ProcessGroup::create();
   std::vector<float> values(1000, 1.0F);
   for (int step = 0; step < 1'000'000; ++step) {
     if (step == 10 && group->rank() == culprit) fail();
-    group->all_reduce(lockstep::Buffer(std::span(values)), lockstep::ReduceOp::max);
+    group->all_reduce(lockstep::Buffer(std::span(values)));
   }
   return 0;
 }
@@ -33,7 +36,7 @@ int all_reduce_until_failure(int culprit, void (*fail)()) {
 int sum() {
   auto group = lockstep::ProcessGroup::create();
   std::vector<float> values(4, static_cast<float>(group->rank() + 1));
-  group->all_reduce(lockstep::Buffer(std::span(values)), lockstep::ReduceOp::sum);
+  group->all_reduce(lockstep::Buffer(std::span(values)));
   std::printf("sum %.0f\n", static_cast<double>(values[0]));
   return 0;
 }
@@ -67,7 +70,10 @@ int ignore_signals() {
   return wait_for_ever();
 }
 
-int crash() { return read_from(g_nowhere); }
+int crash() {
+  read_from_nowhere();
+  return g_value;
+}
 
 int throw_exception() { throw std::runtime_error("the data set is empty"); }
 
@@ -84,7 +90,7 @@ int main(int argc, char** argv) {
       {"crash", crash},
       {"throw", throw_exception},
       {"abort", abort_now},
-      {"peer_crash", [] { return all_reduce_until_failure(2, [] { read_from(g_nowhere); }); }},
+      {"peer_crash", [] { return all_reduce_until_failure(2, read_from_nowhere); }},
       {"peer_kill", [] { return all_reduce_until_failure(1, [] { ::raise(SIGKILL); }); }},
   };
   const auto part = parts.find(argc > 1 ? argv[1] : "");

@@ -11,7 +11,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 double seconds_since(Deadline::Clock::time_point start) {
   return std::chrono::duration<double>(Deadline::Clock::now() - start).count();
@@ -85,20 +84,21 @@ TEST(LaunchSignals, KillingTheLauncherLeavesNoOrphans) {
   EXPECT_THAT(launcher.folders_left(), IsEmpty());
 }
 
-TEST(LaunchSignals, RanksGetSignalsUnblockedAndAtTheirDefaults) {
-  Launcher launcher({"grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"});
+// What a rank finds is what the launcher itself found.
+void expect_as_without_launcher(const std::string& command) {
+  ProcessSet direct = start_program(1, {"sh", "-c", command});
+  ASSERT_TRUE(direct.wait_all(in_seconds(20)));
+  Launcher launcher({"--no-prefix", "sh", "-c", command});
   EXPECT_EQ(launcher.wait(), 0) << launcher.report();
-  for (const auto& line : launcher.out_lines()) EXPECT_THAT(line, HasSubstr("0000000000000000"));
-  EXPECT_THAT(launcher.out_lines(), SizeIs(2));
+  EXPECT_EQ(launcher.out(), direct.output(0));
 }
 
-TEST(LaunchSignals, RanksInheritNoDescriptorsOfTheLaunchers) {
-  Launcher launcher({"--nproc-per-node", "2", "sh", "-c", "ls -l /proc/self/fd"});
-  EXPECT_EQ(launcher.wait(), 0) << launcher.report();
-  EXPECT_THAT(launcher.out(), ::testing::Not(HasSubstr("socket:")));
-  // 0 to 2, and the folder that ls reads; and a line "total".
-  EXPECT_THAT(launcher.out_lines(), SizeIs(2 * 5)) << launcher.out();
+TEST(LaunchSignals, RanksGetSignalsUnblockedAndAtTheirDefaults) {
+  // Signals 1 to 32: the C library has its own ideas about the real-time ones.
+  expect_as_without_launcher("sed -nE 's/^(Sig(Blk|Ign|Cgt)).*(.{8})$/\\1 \\3/p' /proc/self/status");
 }
+
+TEST(LaunchSignals, RanksInheritNoDescriptorsOfTheLaunchers) { expect_as_without_launcher("ls /proc/self/fd"); }
 
 }  // namespace
 }  // namespace lockstep::testing
