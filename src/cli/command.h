@@ -16,7 +16,8 @@ using Action = std::function<int()>;
 // `chosen` is to be set when the user chose it.
 using AddCommand = void (*)(CLI::App& app, Action& chosen);
 
-void add_bench_command(CLI::App& app, Action& chosen);
+void add_run_command(CLI::App& app, Action& chosen);
+void add_bench_command(CLI::App& app, Action& chosen);  // only where the benchmarks are built
 
 // All of them, in the order in which --help lists them.
 const std::vector<AddCommand>& commands();

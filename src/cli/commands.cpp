@@ -6,7 +6,12 @@
 namespace lockstep::cli {
 
 const std::vector<AddCommand>& commands() {
-  static const std::vector<AddCommand> all = {add_bench_command};
+  static const std::vector<AddCommand> all = {
+      add_run_command,
+#ifdef LOCKSTEP_WITH_BENCH
+      add_bench_command,
+#endif
+  };
   return all;
 }
 

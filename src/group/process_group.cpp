@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "base/crash_report.h"
 #include "base/log.h"
 #include "group/process_group_impl.h"
 #include "group/registration.h"
@@ -85,6 +86,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::create(const InitOptions& options) {
 
 std::shared_ptr<ProcessGroup> ProcessGroup::create(std::shared_ptr<Store> store, int rank, int world_size,
                                                    const GroupOptions& options) {
+  install_crash_reporter();
   check_membership(rank, world_size);
   const Secret secret = value_or_throw(Secret::from_environment());
   const std::string interface = options.network_interface;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "rendezvous/scheduler_environment.h"
 #include "rendezvous/whole_number.h"
 
 namespace lockstep {
@@ -59,9 +60,8 @@ Status check_local(const Environment& environment, int world_size) {
   return {};
 }
 
-// RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT take the place of what a tcp:// URL says.
-Result<InitMethod> method_from_environment(const InitOptions& options, const Environment& environment) {
-  InitMethod method;
+// RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, where they are set.
+Result<InitMethod> read_variables(const Environment& environment) {
   const auto rank = number_from(environment, "RANK", 0, kMaxWorldSize - 1);
   if (!rank.ok()) return rank.status();
   const auto world_size = number_from(environment, "WORLD_SIZE", 1, kMaxWorldSize);
@@ -72,26 +72,62 @@ Result<InitMethod> method_from_environment(const InitOptions& options, const Env
   if (host && host->empty()) {
     return wrong("the environment variable MASTER_ADDR is ''; expected the name or address of the host of rank 0");
   }
+  InitMethod method;
   method.rank = *rank;
   method.world_size = *world_size;
   method.host = host.value_or("");
   method.port = static_cast<std::uint16_t>(port->value_or(0));
+  return method;
+}
 
+// What a scheduler says takes the place of variables that are not set.
+Status complete_by(const SchedulerPlacement& placement, InitMethod* method) {
+  method->rank = placement.rank;
+  method->world_size = placement.world_size;
+  if (method->host.empty()) method->host = placement.master_host;
+  if (method->port == 0) method->port = placement.master_port;
+  if (!method->host.empty()) return {};
+  return wrong(
+      fmt::format("{} started this process as rank {} of {} on several hosts, but does not say which of them has rank "
+                  "0; set MASTER_ADDR to that host for all ranks",
+                  placement.scheduler, placement.rank, placement.world_size));
+}
+
+Status check_complete(const InitMethod& method, const InitOptions& options, const Environment& environment) {
   const bool alone = method.world_size.value_or(options.world_size.value_or(0)) == 1;
+  const bool has_host = !method.host.empty();
+  const bool has_port = method.port != 0;
   std::vector<std::string> missing;
   if (!method.rank && !options.rank) missing.emplace_back("RANK");
   if (!method.world_size && !options.world_size) missing.emplace_back("WORLD_SIZE");
-  if (!host && !alone) missing.emplace_back("MASTER_ADDR");
-  if (!*port && !alone) missing.emplace_back("MASTER_PORT");
+  if (!has_host && !alone) missing.emplace_back("MASTER_ADDR");
+  if (!has_port && !alone) missing.emplace_back("MASTER_PORT");
   if (!missing.empty()) {
     return wrong(fmt::format(
         "init_method env:// needs the environment variables RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; not set: "
         "{}. Start the program with `lockstep run`, which sets them, or set them for every process (for one process "
-        "alone RANK=0 WORLD_SIZE=1 is enough)",
-        fmt::join(missing, ", ")));
+        "alone RANK=0 WORLD_SIZE=1 is enough).{}",
+        fmt::join(missing, ", "), slurm_hint(environment)));
   }
-  if (host && !*port) return wrong("MASTER_ADDR is set, but MASTER_PORT is not; set both or neither");
-  if (!host && *port) return wrong("MASTER_PORT is set, but MASTER_ADDR is not; set both or neither");
+  if (has_host && !has_port) return wrong("MASTER_ADDR is set, but MASTER_PORT is not; set both or neither");
+  if (!has_host && has_port) return wrong("MASTER_PORT is set, but MASTER_ADDR is not; set both or neither");
+  return {};
+}
+
+// What takes the place of a tcp:// URL. `scheduler` is set where one was asked.
+Result<InitMethod> method_from_environment(const InitOptions& options, const Environment& environment,
+                                           std::string* scheduler) {
+  auto method = read_variables(environment);
+  if (!method.ok()) return method;
+  if (!method->rank && !method->world_size && !options.rank && !options.world_size) {
+    const auto placement = find_scheduler_placement(environment);
+    if (!placement.ok()) return placement.status();
+    if (*placement) {
+      LOCKSTEP_RETURN_IF_ERROR(complete_by(**placement, &*method));
+      *scheduler = (*placement)->scheduler;
+    }
+  }
+  LOCKSTEP_RETURN_IF_ERROR(check_complete(*method, options, environment));
   return method;
 }
 
@@ -131,8 +167,9 @@ Result<Placement> find_placement(const InitOptions& options, const Environment& 
   auto method = parse_init_method(options.init_method);
   if (!method.ok()) return method.status();
   const bool from_environment = method->scheme == InitScheme::env;
+  std::string scheduler;
   if (from_environment) {
-    method = method_from_environment(options, environment);
+    method = method_from_environment(options, environment, &scheduler);
     if (!method.ok()) return method.status();
   }
 
@@ -156,6 +193,7 @@ Result<Placement> find_placement(const InitOptions& options, const Environment& 
                       .master_host = method->host,
                       .master_port = method->port,
                       .path = method->path,
+                      .scheduler = scheduler,
                       .store_is_served = false,
                       .store_fd = std::nullopt};
   LOCKSTEP_RETURN_IF_ERROR(read_store_settings(environment, &placement));

@@ -154,6 +154,10 @@ Result<MeetingPoint> open_meeting_point(const Placement& placement, const Secret
 Result<MeetingPoint> find_meeting_point(const InitOptions& options, const Secret& secret, Deadline deadline) {
   const auto placement = find_placement(options, process_environment());
   if (!placement.ok()) return placement.status();
+  if (!placement->scheduler.empty()) {
+    log_info("{} says that this is rank {} of {}; the ranks meet at {}:{}", placement->scheduler, placement->rank,
+             placement->world_size, placement->master_host, placement->master_port);
+  }
   return open_meeting_point(*placement, secret, deadline);
 }
 

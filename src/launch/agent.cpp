@@ -1,0 +1,151 @@
+#include "launch/agent.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "base/log.h"
+#include "launch/elastic_supervisor.h"
+#include "launch/job.h"
+#include "launch/meeting_factory.h"
+#include "launch/restart_policy.h"
+#include "launch/round_supervisor.h"
+
+namespace lockstep::launch {
+namespace {
+
+// For readers of our output that are slow or stuck: how long the end of the launcher waits for them.
+constexpr std::chrono::seconds kLastOutput{5};
+
+// The numbers 0 to 2 must be taken, or a pipe of ours would become a rank's stdin.
+void open_standard_streams() {
+  int fd = 0;
+  do {
+    fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  } while (fd >= 0 && fd <= 2);
+  if (fd > 2) ::close(fd);
+}
+
+class Agent {
+ public:
+  Agent(Job& job, NodeMeeting& meeting, const StopSignals& signals) : job_(job), meeting_(meeting), signals_(signals) {}
+
+  int run() {
+    while (!exit_code_) {
+      const auto round = meeting_.next_round(Deadline::after(job_.options.start_timeout), &StopSignals::requested);
+      if (!round.ok()) return no_round(round.status());
+      const auto supervise = job_.options.elastic ? supervise_elastic : supervise_round;
+      const RoundResult result = supervise(job_, meeting_, *round, signals_);
+      conclude(*round, result);
+    }
+    return *exit_code_;
+  }
+
+ private:
+  int no_round(const Status& status) {
+    if (StopSignals::requested()) return interrupted();
+    job_.console.alarm(status.message());
+    // After a failure the others may end the job: then what ended it is what counts.
+    return last_failure_code_.value_or(kRendezvousCode);
+  }
+
+  void conclude(const Round& round, const RoundResult& result) {
+    switch (result.kind) {
+      case RoundResult::Kind::finished: exit_code_ = 0; return;
+      case RoundResult::Kind::interrupted: exit_code_ = interrupted(); return;
+      case RoundResult::Kind::not_started:
+        job_.console.alarm(result.error.message());
+        meeting_.end_job(fmt::format("{} could not start its ranks: {}", job_.host, result.error.message()));
+        exit_code_ = result.error.code() == StatusCode::invalid_argument ? kUsageCode : 1;
+        return;
+      case RoundResult::Kind::node_lost: job_.console.alarm(result.reason); return;
+      case RoundResult::Kind::failed:
+      case RoundResult::Kind::failed_elsewhere: return failed(round, result);
+    }
+  }
+
+  void failed(const Round& round, const RoundResult& result) {
+    const RankEnd& first = *first_failure(result.ends);
+    job_.console.alarm(failure_report(first, result.ends, job_.logs.root()));
+    last_failure_code_ = exit_code_of(first.failure);
+    if (job_.options.elastic) {  // all that could be done was done meanwhile; other nodes may go on
+      exit_code_ = last_failure_code_;
+      return;
+    }
+    // The node of the rank that failed decides for all.
+    if (result.kind == RoundResult::Kind::failed_elsewhere) return;
+    const int at_once = history_.record(first.failure.rank, first.lived_seconds);
+    const RestartDecision decision =
+        decide_restart(first.failure.rank, round.restarts, job_.options.max_restarts, at_once);
+    if (!decision.reason.empty()) job_.console.say(decision.reason);
+    if (!decision.restart) return end(last_failure_code_.value(), first.failure);
+    const auto count = meeting_.count_restart();
+    if (!count.ok()) {
+      job_.console.alarm(count.status().message());
+      exit_code_ = last_failure_code_;
+      return;
+    }
+    if (!pause(decision.wait)) exit_code_ = interrupted();
+  }
+
+  void end(int code, const RankFailure& failure) {
+    meeting_.end_job(fmt::format("rank {} on {} failed with {}", failure.rank, failure.host,
+                                 describe_end(failure.exit_code, failure.signal)));
+    exit_code_ = code;
+  }
+
+  int interrupted() {
+    const int signal = StopSignals::first();
+    const std::string text = describe_end(0, signal);
+    job_.console.say(fmt::format("interrupted by {}; all ranks have ended", text));
+    // A node that is taken away (SIGTERM) ends the job only if the others cannot go on without it.
+    const bool others_go_on = job_.options.elastic || job_.options.min_nodes < job_.options.max_nodes;
+    if (signal == SIGINT || !others_go_on) meeting_.end_job(fmt::format("interrupted by {} on {}", text, job_.host));
+    return 128 + signal;
+  }
+
+  // False if a stop signal came meanwhile.
+  bool pause(std::chrono::milliseconds duration) const {
+    pollfd polled{signals_.fd(), POLLIN, 0};
+    const Deadline deadline = Deadline::after(duration);
+    while (!StopSignals::requested() && !deadline.expired()) ::poll(&polled, 1, deadline.poll_timeout_ms());
+    return !StopSignals::requested();
+  }
+
+  Job& job_;
+  NodeMeeting& meeting_;
+  const StopSignals& signals_;
+  RestartHistory history_;
+  std::optional<int> last_failure_code_;
+  std::optional<int> exit_code_;
+};
+
+int usage_error(const Status& status) {
+  fmt::print(stderr, "lockstep run: {}\n", status.message());
+  return kUsageCode;
+}
+
+}  // namespace
+
+int run_job(const RunOptions& options, const Environment& environment) {
+  open_standard_streams();
+  const StopSignals signals;
+  auto prepared = prepare_job(options, environment);
+  if (!prepared.ok()) return usage_error(prepared.status());
+  Job job = *std::move(prepared);
+  auto meeting = make_meeting(job);
+  if (!meeting.ok()) {
+    const bool usage = meeting.status().code() == StatusCode::already_exists ||
+                       meeting.status().code() == StatusCode::invalid_argument;
+    fmt::print(stderr, "lockstep run: {}\n", meeting.status().message());
+    return usage ? kUsageCode : kRendezvousCode;
+  }
+  const int code = Agent(job, **meeting, signals).run();
+  job.console.drain(Deadline::after(kLastOutput));
+  return code;
+}
+
+}  // namespace lockstep::launch

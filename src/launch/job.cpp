@@ -1,0 +1,75 @@
+#include "launch/job.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <ctime>
+
+#include "base/random.h"
+#include "launch/core_binding.h"
+
+namespace lockstep::launch {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this host";
+}
+
+// torchrun's "none" where several nodes must agree on it without having spoken.
+std::string make_run_id(const RunOptions& options) {
+  if (!options.run_id.empty()) return options.run_id;
+  if (options.max_nodes > 1) return "none";
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y%m%d-%H%M%S", &local);
+  return fmt::format("{}-{}", text.data(), random_hex(2));
+}
+
+}  // namespace
+
+Result<Job> prepare_job(RunOptions options, const Environment& environment) {
+  auto command = find_command(options, environment);
+  if (!command.ok()) return command.status();
+  const std::string run_id = make_run_id(options);
+  auto logs = LogFiles::create(options, run_id, environment("TMPDIR").value_or("/tmp"));
+  if (!logs.ok()) return logs.status();
+  auto secret = Secret::from_environment();
+  if (!secret.ok()) return secret.status();
+  // Several nodes cannot make one up; a single one can, and only its ranks learn of it.
+  std::string child_secret;
+  if (secret->empty() && options.max_nodes == 1) {
+    child_secret = random_hex(32);
+    secret = Secret(child_secret);
+  }
+  auto folder = RuntimeDirectory::create(environment);
+  if (!folder.ok()) return folder.status();
+  auto guard = Guard::start(folder->path());
+  if (!guard.ok()) return guard.status();
+
+  const auto cores = usable_cores();
+  const bool serve =
+      options.serve_store == ServeStore::yes || (options.serve_store == ServeStore::automatic && !command->is_python);
+  const bool prefix = options.prefix;
+  auto binding = options.bind ? plan_binding(cores, options.nproc) : std::vector<std::vector<int>>();
+  const int threads = cores_per_rank(static_cast<int>(cores.size()), options.nproc);
+  return Job{.options = std::move(options),
+             .command = *std::move(command),
+             .run_id = run_id,
+             .host = host_name(),
+             .secret = *std::move(secret),
+             .child_secret = child_secret,
+             .environment = current_environment(),
+             .binding = std::move(binding),
+             .threads = threads,
+             .serve_store = serve,
+             .folder = *std::move(folder),
+             .logs = *std::move(logs),
+             .guard = *std::move(guard),
+             .console = Console(STDOUT_FILENO, STDERR_FILENO, prefix, environment)};
+}
+
+}  // namespace lockstep::launch

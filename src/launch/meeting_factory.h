@@ -1,0 +1,15 @@
+// The kind of meeting that a job needs.
+#pragma once
+
+#include <memory>
+
+#include "launch/job.h"
+#include "launch/node_meeting.h"
+
+namespace lockstep::launch {
+
+// Opens what is needed before nodes can meet. already_exists: the port is in use; invalid_argument: options that
+// cannot work here; others: the meeting point cannot be reached.
+Result<std::unique_ptr<NodeMeeting>> make_meeting(const Job& job);
+
+}  // namespace lockstep::launch

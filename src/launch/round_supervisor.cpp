@@ -1,0 +1,114 @@
+#include "launch/round_supervisor.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <set>
+
+#include "launch/stop_ranks.h"
+
+namespace lockstep::launch {
+namespace {
+
+// Ranks that fall with the first one get this long to say so themselves before they are stopped.
+constexpr std::chrono::milliseconds kSettle{200};
+// As long as every failed rank blames another one, that other one may still be about to be seen.
+constexpr std::chrono::milliseconds kSettleBlame{1000};
+
+class RoundSupervisor {
+ public:
+  RoundSupervisor(Job& job, NodeMeeting& meeting, const Round& round, const StopSignals& signals)
+      : job_(job), meeting_(meeting), round_(round), signals_(signals), ranks_(job) {}
+
+  RoundResult run() {
+    if (start_all()) {
+      while (!over()) step();
+    }
+    return std::move(result_);
+  }
+
+ private:
+  bool start_all() {
+    for (int local_rank = 0; local_rank < job_.options.nproc; ++local_rank) {
+      const Status status = ranks_.start(
+          round_, {.local_rank = local_rank, .attempt = round_.number, .restarts = round_.restarts, .elastic = {}});
+      if (status.ok()) continue;
+      result_.error = status;
+      stop(RoundResult::Kind::not_started, SIGKILL);
+      return false;
+    }
+    return true;
+  }
+
+  // One turn: something ended, something happened elsewhere, or a moment passed.
+  void step() {
+    const Deadline look = Deadline::after(job_.options.monitor_interval);
+    const Deadline until = settled_ ? look.earlier(*settled_) : alone() ? Deadline::after(std::chrono::hours(1)) : look;
+    for (auto& end : ranks_.wait(until, signals_)) add(std::move(end));
+    if (StopSignals::requested()) return stop(RoundResult::Kind::interrupted, StopSignals::first());
+    if (!alone() && !stopped_) handle(meeting_.poll());
+    if (stopped_) return;
+    const RankEnd* const first = first_failure(result_.ends);
+    if (first != nullptr && settled_->expired()) {
+      const Status reported = meeting_.report_failure(first->failure);
+      if (!reported.ok()) job_.console.say("the other nodes could not be told: " + reported.message());
+      stop(RoundResult::Kind::failed, SIGTERM);
+    } else if (first == nullptr && ranks_.running() == 0 && !finished_) {
+      finished_ = true;
+      const Status reported = meeting_.report_finished();
+      if (!reported.ok()) job_.console.say("the other nodes could not be told: " + reported.message());
+    }
+  }
+
+  void add(RankEnd end) {
+    if (!end.success()) {
+      const Deadline settled = Deadline::after(end.consequence ? kSettleBlame : kSettle);
+      settled_ = settled_ ? settled_->earlier(settled) : settled;
+    }
+    result_.ends.push_back(std::move(end));
+  }
+
+  void handle(const MeetingEvent& event) {
+    switch (event.kind) {
+      case MeetingEvent::Kind::none: return;
+      case MeetingEvent::Kind::rank_failed:
+        result_.ends.push_back({.failure = event.failure});
+        return stop(RoundResult::Kind::failed_elsewhere, SIGTERM);
+      case MeetingEvent::Kind::node_lost:
+        result_.reason = fmt::format("node {} (pid {}) is gone", event.node.host, event.node.pid);
+        return stop(RoundResult::Kind::node_lost, SIGTERM);
+      case MeetingEvent::Kind::node_waiting:
+        job_.console.say(fmt::format("node {} came late; it is taken in at the next restart", event.node.host));
+        return;
+      case MeetingEvent::Kind::node_finished: finished_nodes_.insert(event.node.id); return;
+    }
+  }
+
+  void stop(RoundResult::Kind kind, int signal) {
+    result_.kind = kind;
+    stopped_ = true;
+    stop_ranks(ranks_, signal, job_.options.shutdown_timeout, job_.console, signals_, result_.ends);
+  }
+
+  bool over() const { return stopped_ || (finished_ && finished_nodes_.size() + 1 >= round_.nodes.size()); }
+  bool alone() const { return round_.nodes.size() == 1; }
+
+  Job& job_;
+  NodeMeeting& meeting_;
+  const Round& round_;
+  const StopSignals& signals_;
+  RankSet ranks_;
+  RoundResult result_;
+  std::optional<Deadline> settled_;  // set with the first failure: when it is acted upon
+  bool stopped_ = false;
+  bool finished_ = false;                 // all ranks of this node, well
+  std::set<std::string> finished_nodes_;  // other ones
+};
+
+}  // namespace
+
+RoundResult supervise_round(Job& job, NodeMeeting& meeting, const Round& round, const StopSignals& signals) {
+  return RoundSupervisor(job, meeting, round, signals).run();
+}
+
+}  // namespace lockstep::launch
