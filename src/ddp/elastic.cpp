@@ -95,10 +95,14 @@ std::optional<std::vector<std::size_t>> Context::Life::next_batch(std::size_t ba
   }
   const std::int64_t left = position->dataset_size - state_.position();
   if (left <= 0) return std::nullopt;
-  const auto wanted = static_cast<std::int64_t>(batch_size) * group_->size();
-  state_.take_samples(std::min(left, wanted));
-  // A rank whose share is used up still takes part.
-  return sampler_->next(batch_size).value_or(std::vector<std::size_t>{});
+  const std::int64_t world = group_->size();
+  std::int64_t wanted = static_cast<std::int64_t>(batch_size) * world;
+  // A rest that does not reach for all ranks is taken along: few models like an empty batch.
+  if (left - wanted < world) wanted = left;
+  state_.take_samples(wanted);
+  const std::int64_t mine = std::max<std::int64_t>(0, (wanted - group_->rank() + world - 1) / world);
+  if (mine == 0) return std::vector<std::size_t>{};
+  return sampler_->next(static_cast<std::size_t>(mine)).value_or(std::vector<std::size_t>{});
 }
 
 void Context::Life::commit() {

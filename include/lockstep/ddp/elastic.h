@@ -26,7 +26,7 @@
 // docs/failure_model.md says what is lost in which case.
 //
 // Each sample of an epoch is used once by committed steps, whoever dies when. For that the last batches of an epoch
-// may be of unequal size, or empty on some ranks: use DDP with sample_weighted.
+// are of unequal size: use DDP with sample_weighted.
 #pragma once
 
 #include <chrono>
@@ -76,7 +76,8 @@ class Context {
   std::int64_t epoch() const;
 
   // This rank's part of the next samples; nothing at the end of the epoch, on all ranks at the same time. Every rank
-  // asks for the same size. Empty where the epoch's last samples do not reach for all ranks. Needs State::sampler.
+  // asks for the same size, and gets that many; in the epoch's last step more or fewer. Empty only where fewer samples
+  // than ranks are left for a generation. Needs State::sampler.
   std::optional<std::vector<std::size_t>> next_batch(std::size_t batch_size);
 
   // After each step of the optimizer: from now on the step counts, and what next_batch gave since the last commit is
