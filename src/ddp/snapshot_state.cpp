@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <cxxabi.h>
 #include <fmt/format.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
 
@@ -10,7 +11,6 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <sstream>
 #include <typeinfo>
 
 #include "lockstep/base/status.h"
@@ -34,10 +34,19 @@ void load_options(torch::optim::Optimizer& optimizer, InputArchive& archive) {
   }
 }
 
+// LBFGS's scratch space, which every step fills before it reads it, holds undefined tensors, which archives refuse.
+void drop_scratch(const torch::optim::Optimizer& optimizer) {
+  if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) == nullptr) return;
+  for (const auto& entry : optimizer.state()) {
+    static_cast<torch::optim::LBFGSParamState&>(*entry.second).al(torch::nullopt);
+  }
+}
+
 }  // namespace
 
 std::string optimizer_to_bytes(const torch::optim::Optimizer& optimizer) {
   try {
+    drop_scratch(optimizer);
     torch::serialize::OutputArchive archive;
     optimizer.save(archive);
     std::string bytes;
