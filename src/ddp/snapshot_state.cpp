@@ -42,6 +42,15 @@ void drop_scratch(const torch::optim::Optimizer& optimizer) {
   }
 }
 
+// As much as Adam has: two tensors for each parameter. Growing instead would copy everything several times.
+std::size_t expected_bytes(const torch::optim::Optimizer& optimizer) {
+  std::size_t bytes = std::size_t{1} << 16;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) bytes += 2 * parameter.nbytes() + 1024;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::string optimizer_to_bytes(const torch::optim::Optimizer& optimizer) {
@@ -50,6 +59,7 @@ std::string optimizer_to_bytes(const torch::optim::Optimizer& optimizer) {
     torch::serialize::OutputArchive archive;
     optimizer.save(archive);
     std::string bytes;
+    bytes.reserve(expected_bytes(optimizer));
     archive.save_to([&bytes](const void* data, std::size_t size) {
       bytes.append(static_cast<const char*>(data), size);
       return size;
