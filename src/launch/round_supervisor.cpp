@@ -72,7 +72,7 @@ class RoundSupervisor {
     switch (event.kind) {
       case MeetingEvent::Kind::none: return;
       case MeetingEvent::Kind::rank_failed:
-        result_.ends.push_back({.failure = event.failure});
+        result_.ends.push_back(remote_end(event.failure));
         return stop(RoundResult::Kind::failed_elsewhere, SIGTERM);
       case MeetingEvent::Kind::node_lost:
         result_.reason = fmt::format("node {} (pid {}) is gone", event.node.host, event.node.pid);
