@@ -66,6 +66,10 @@ class HallKeeper {
   void begin_round(const MeetingDecision& decision);
   void sum_up();
   bool lives(const std::string& id) const;
+  bool takes_part(const std::string& id) const;
+  // Waits for the round after this one. A node of this round that has not entered it does not: what it wrote before
+  // was about this one.
+  bool wants_next_round(const NodeState& state) const;
 
   const NodeRecord self_;
   const KeeperOptions options_;
