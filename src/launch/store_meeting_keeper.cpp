@@ -78,20 +78,27 @@ void HallKeeper::update(const std::map<std::string, std::string>& pairs, Clock::
 }
 
 void HallKeeper::read_announcements(const std::map<std::string, std::string>& pairs, Clock::time_point now) {
+  // Whoever keeps the meeting was here first, and gets the first ranks where nobody asked for them.
+  if (const auto own = pairs.find(kNodePrefix + self_.id); own != pairs.end()) {
+    read_announcement(self_.id, own->second, pairs, now);
+  }
   for (auto entry = pairs.lower_bound(kNodePrefix); entry != pairs.end() && entry->first.starts_with(kNodePrefix);
        ++entry) {
     const std::string id = entry->first.substr(kNodePrefix.size());
-    if (refusals_.contains(id)) continue;
-    const auto state = parse_node_state(entry->second);
-    if (!state.ok() || state->record.id != id) {
-      refusals_[id] = fmt::format("node {} cannot take part: {}", printable(id),
-                                  state.ok() ? "it announced itself under another name" : state.status().message());
-      continue;
-    }
-    if (const auto refusal = refuse_config(hall_.job, hall_.keeper, state->job, state->record)) {
-      refusals_[id] = *refusal;
-      continue;
-    }
+    if (id != self_.id) read_announcement(id, entry->second, pairs, now);
+  }
+}
+
+void HallKeeper::read_announcement(const std::string& id, const std::string& bytes,
+                                   const std::map<std::string, std::string>& pairs, Clock::time_point now) {
+  if (refusals_.contains(id)) return;
+  const auto state = parse_node_state(bytes);
+  if (!state.ok() || state->record.id != id) {
+    refusals_[id] = fmt::format("node {} cannot take part: {}", printable(id),
+                                state.ok() ? "it announced itself under another name" : state.status().message());
+  } else if (const auto refusal = refuse_config(hall_.job, hall_.keeper, state->job, state->record)) {
+    refusals_[id] = *refusal;
+  } else {
     read_peer(id, *state, pairs, now);
   }
 }

@@ -56,6 +56,8 @@ class HallKeeper {
   };
 
   void read_announcements(const std::map<std::string, std::string>& pairs, Clock::time_point now);
+  void read_announcement(const std::string& id, const std::string& bytes,
+                         const std::map<std::string, std::string>& pairs, Clock::time_point now);
   void read_peer(const std::string& id, const NodeState& state, const std::map<std::string, std::string>& pairs,
                  Clock::time_point now);
   void adopt_knowledge();
