@@ -5,7 +5,10 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include "base/log.h"
+#include "launch/elastic_supervisor.h"
 #include "launch/job.h"
 #include "launch/meeting_factory.h"
 #include "launch/restart_policy.h"
@@ -34,7 +37,8 @@ class Agent {
     while (!exit_code_) {
       const auto round = meeting_.next_round(Deadline::after(job_.options.start_timeout), &StopSignals::requested);
       if (!round.ok()) return no_round(round.status());
-      const RoundResult result = supervise_round(job_, meeting_, *round, signals_);
+      const auto supervise = job_.options.elastic ? supervise_elastic : supervise_round;
+      const RoundResult result = supervise(job_, meeting_, *round, signals_);
       conclude(*round, result);
     }
     return *exit_code_;
@@ -67,6 +71,10 @@ class Agent {
     const RankEnd& first = *first_failure(result.ends);
     job_.console.alarm(failure_report(first, result.ends, job_.logs.root()));
     last_failure_code_ = exit_code_of(first.failure);
+    if (job_.options.elastic) {  // all that could be done was done meanwhile; other nodes may go on
+      exit_code_ = last_failure_code_;
+      return;
+    }
     // The node of the rank that failed decides for all.
     if (result.kind == RoundResult::Kind::failed_elsewhere) return;
     const int at_once = history_.record(first.failure.rank, first.lived_seconds);
@@ -93,7 +101,9 @@ class Agent {
     const int signal = StopSignals::first();
     const std::string text = describe_end(0, signal);
     job_.console.say(fmt::format("interrupted by {}; all ranks have ended", text));
-    meeting_.end_job(fmt::format("interrupted by {} on {}", text, job_.host));
+    // A node that is taken away (SIGTERM) ends the job only if the others cannot go on without it.
+    const bool others_go_on = job_.options.elastic || job_.options.min_nodes < job_.options.max_nodes;
+    if (signal == SIGINT || !others_go_on) meeting_.end_job(fmt::format("interrupted by {} on {}", text, job_.host));
     return 128 + signal;
   }
 

@@ -46,6 +46,13 @@ void add_block(std::string& report, const char* title, const std::string& text) 
   }
 }
 
+void add_reason(std::string& report, const RankEnd& end) {
+  const std::string why = !end.failure.reason.empty() ? end.failure.reason : hint_for(end.failure);
+  if (!why.empty()) add_block(report, "why", why);
+  const auto tail = last_lines(end.stderr_tail, kTailLines);
+  if (!tail.empty()) add_block(report, "stderr", fmt::format("{}", fmt::join(tail, "\n")));
+}
+
 std::string describe_fallen(const std::vector<const RankEnd*>& fallen) {
   std::string text;
   for (const RankEnd* end : fallen) {
@@ -79,30 +86,30 @@ const RankEnd* first_failure(const std::vector<RankEnd>& ends) {
   return first;
 }
 
-const RankEnd* final_failure(const std::vector<RankEnd>& ends) {
-  std::vector<const RankEnd*> by_time;
-  for (const RankEnd& end : ends) by_time.push_back(&end);
-  std::sort(by_time.begin(), by_time.end(),
-            [](const RankEnd* a, const RankEnd* b) { return a->failure.time_ns > b->failure.time_ns; });
-  if (by_time.empty() || by_time.front()->success()) return nullptr;
-  std::int64_t time_ns = by_time.front()->failure.time_ns;
+std::vector<RankEnd> final_failures(const std::vector<RankEnd>& ends) {
+  std::vector<RankEnd> latest_first = ends;
+  std::stable_sort(latest_first.begin(), latest_first.end(),
+                   [](const RankEnd& a, const RankEnd& b) { return a.failure.time_ns > b.failure.time_ns; });
   std::vector<RankEnd> last;
-  for (const RankEnd* end : by_time) {
-    if (end->success() || time_ns - end->failure.time_ns > kSameEndNs) break;
-    time_ns = end->failure.time_ns;
-    last.push_back(*end);
+  for (const RankEnd& end : latest_first) {
+    if (end.success()) break;
+    if (!last.empty() && last.back().failure.time_ns - end.failure.time_ns > kSameEndNs) break;
+    last.push_back(end);
   }
-  const RankFailure chosen = first_failure(last)->failure;
-  const auto found = std::find_if(ends.begin(), ends.end(), [&](const RankEnd& end) {
-    return end.failure.pid == chosen.pid && end.failure.node_rank == chosen.node_rank &&
-           end.failure.time_ns == chosen.time_ns;
-  });
-  return &*found;
+  return last;
 }
 
 std::string describe_rank_end(const RankEnd& end) {
   return fmt::format("rank {} (pid {} on {}) ended with {} after {:.1f} s", end.failure.rank, end.failure.pid,
                      end.failure.host, describe_end(end.failure.exit_code, end.failure.signal), end.lived_seconds);
+}
+
+std::string loss_report(const RankEnd& end) {
+  std::string report = describe_rank_end(end) + "\n";
+  add_reason(report, end);
+  if (!end.failure.log.empty()) add_block(report, "its log", end.failure.log);
+  report.pop_back();
+  return report;
 }
 
 std::string rank_list(std::vector<int> ranks) {
@@ -127,10 +134,7 @@ std::string failure_report(const RankEnd& first, const std::vector<RankEnd>& end
                         failure.node_rank));
   add_block(report, "when",
             fmt::format("{}, {:.1f} s after its start", clock_time(failure.time_ns), first.lived_seconds));
-  const std::string why = !failure.reason.empty() ? failure.reason : hint_for(failure);
-  if (!why.empty()) add_block(report, "why", why);
-  const auto tail = last_lines(first.stderr_tail, kTailLines);
-  if (!tail.empty()) add_block(report, "stderr", fmt::format("{}", fmt::join(tail, "\n")));
+  add_reason(report, first);
 
   std::vector<const RankEnd*> fallen;
   std::vector<int> stopped;

@@ -29,13 +29,16 @@ int exit_code_of(const RankFailure& failure);
 // rank had gone; if all say so, the earliest. Null if no rank failed.
 const RankEnd* first_failure(const std::vector<RankEnd>& ends);
 
-// What ended an elastic job, in which single deaths are survived: null if the last rank to end ended well. Otherwise
-// the first failure among the last ends, those that followed each other within 5 s.
-const RankEnd* final_failure(const std::vector<RankEnd>& ends);
+// What ended an elastic job, in which single deaths are survived: nothing if the last rank to end ended well. Otherwise
+// the last failures, those that followed each other within 5 s.
+std::vector<RankEnd> final_failures(const std::vector<RankEnd>& ends);
 
 // "rank 2 failed first: ..." and the lines below it: where, how, why, the last lines of its stderr, who fell with it,
 // who was stopped, and where the logs are (empty: nowhere).
 std::string failure_report(const RankEnd& first, const std::vector<RankEnd>& ends, const std::string& logs);
+
+// About a rank whose loss the job survives, so far: how, why and the last lines of its stderr.
+std::string loss_report(const RankEnd& end);
 
 // One line about a rank's end: "rank 2 (pid 4711 on host a) ended by signal 9 (SIGKILL) after 3.2 s".
 std::string describe_rank_end(const RankEnd& end);

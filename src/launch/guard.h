@@ -21,7 +21,7 @@ class Guard {
   static Result<Guard> start(const std::string& folder);
   Guard(Guard&&) noexcept = default;
   Guard& operator=(Guard&&) = delete;
-  // Waits for the guard's end, which is at once.
+  // Ends the guard, which then does nothing.
   ~Guard();
 
   // Where add() of a child between fork and exec writes to.

@@ -22,15 +22,17 @@ class LineSplitter {
       after_return_ = false;
       const std::size_t end = bytes.find_first_of("\r\n");
       const std::size_t room = kMaxLine - partial_.size();
-      const std::size_t size = std::min({end, bytes.size(), room});
-      const bool ends_here = size == end && end != std::string_view::npos;
-      if (!ends_here && size < room) {
-        partial_.append(bytes.substr(0, size));
+      if (std::min(end, bytes.size()) > room) {
+        emit(bytes.substr(0, room), on_line);
+        bytes.remove_prefix(room);
+      } else if (end == std::string_view::npos) {
+        partial_.append(bytes);
         return;
+      } else {
+        emit(bytes.substr(0, end), on_line);
+        after_return_ = bytes[end] == '\r';
+        bytes.remove_prefix(end + 1);
       }
-      emit(bytes.substr(0, size), on_line);
-      if (ends_here) after_return_ = bytes[size] == '\r';
-      bytes.remove_prefix(size + (ends_here ? 1 : 0));
     }
   }
 
@@ -52,7 +54,7 @@ class LineSplitter {
     }
   }
 
-  std::string partial_;  // shorter than kMaxLine
+  std::string partial_;  // at most kMaxLine
   bool after_return_ = false;
 };
 

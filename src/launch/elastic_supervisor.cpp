@@ -1,0 +1,177 @@
+#include "launch/elastic_supervisor.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <map>
+
+#include "launch/restart_policy.h"
+#include "launch/roster_file.h"
+#include "launch/stop_ranks.h"
+
+namespace lockstep::launch {
+namespace {
+
+class ElasticSupervisor {
+ public:
+  ElasticSupervisor(Job& job, NodeMeeting& meeting, const Round& round, const StopSignals& signals)
+      : job_(job),
+        meeting_(meeting),
+        round_(round),
+        signals_(signals),
+        ranks_(job),
+        roster_(job.roster_file()),
+        restarts_(round.restarts) {}
+
+  RoundResult run() {
+    if (start_all()) {
+      while (ranks_.running() > 0 || !pending_.empty()) step();
+      if (result_.kind == RoundResult::Kind::finished) conclude();
+    }
+    return std::move(result_);
+  }
+
+ private:
+  Status start(int local_rank, bool newcomer) {
+    const ElasticPlace place{.min_ranks = job_.options.min_ranks,
+                             .max_ranks = job_.options.nproc * job_.options.max_nodes,
+                             .roster_file = job_.roster_file(),
+                             .newcomer = newcomer};
+    return ranks_.start(
+        round_,
+        {.local_rank = local_rank, .attempt = history_.deaths(local_rank), .restarts = restarts_, .elastic = place});
+  }
+
+  bool start_all() {
+    const bool joins = round_.number > 0 && meeting_.newest_roster().has_value();
+    exchange_rosters();  // newcomers read it first of all
+    for (int local_rank = 0; local_rank < job_.options.nproc; ++local_rank) {
+      result_.error = start(local_rank, joins);
+      if (result_.error.ok()) continue;
+      stop(RoundResult::Kind::not_started, SIGKILL);
+      return false;
+    }
+    return true;
+  }
+
+  void step() {
+    Deadline until = Deadline::after(job_.options.monitor_interval);
+    for (const auto& [local_rank, when] : pending_) until = until.earlier(when);
+    for (auto& end : ranks_.wait(until, signals_)) handle(std::move(end));
+    if (StopSignals::requested()) return stop(RoundResult::Kind::interrupted, StopSignals::first());
+    exchange_rosters();
+    handle(meeting_.poll());
+    start_due();
+  }
+
+  void handle(RankEnd end) {
+    const int local_rank = end.failure.local_rank;
+    if (end.success()) {
+      finishing_ = true;  // the work is done: whoever dies now is not missed
+      pending_.clear();
+    } else {
+      job_.console.alarm(loss_report(end));
+      if (!finishing_) replace(local_rank, end);
+    }
+    result_.ends.push_back(std::move(end));
+  }
+
+  void replace(int local_rank, const RankEnd& end) {
+    const int at_once = history_.record(local_rank, end.lived_seconds);
+    const int rank = end.failure.rank;
+    const int deaths = history_.deaths(local_rank);
+    RestartDecision decision = decide_replacement(rank, restarts_, job_.options.max_restarts, deaths, at_once);
+    if (decision.restart) {
+      const auto count = meeting_.count_restart();
+      if (!count.ok()) {
+        job_.console.say(fmt::format("rank {} is not replaced: {}", rank, count.status().message()));
+        return;
+      }
+      // Other nodes count, too: what this one believed may be out of date.
+      decision = decide_replacement(rank, *count - 1, job_.options.max_restarts, deaths, at_once);
+      restarts_ = *count;
+    }
+    job_.console.say(decision.reason);
+    if (decision.restart) pending_.emplace(local_rank, Deadline::after(decision.wait));
+  }
+
+  void start_due() {
+    for (auto next = pending_.begin(); next != pending_.end();) {
+      if (!next->second.expired()) {
+        ++next;
+        continue;
+      }
+      const Status status = start(next->first, true);
+      if (!status.ok()) job_.console.alarm(status.message() + "; the others go on");
+      next = pending_.erase(next);
+    }
+  }
+
+  void exchange_rosters() {
+    if (const auto mine = roster_.take_newer()) {
+      const Status status = meeting_.publish_roster(*mine);
+      if (!status.ok()) job_.console.say("the other nodes do not get the newest roster: " + status.message());
+    }
+    if (round_.nodes.size() == 1 && job_.options.max_nodes == 1) return;
+    if (const auto theirs = meeting_.newest_roster()) {
+      const Status status = roster_.offer(*theirs);
+      if (!status.ok()) job_.console.say(status.message());
+    }
+  }
+
+  // The ranks deal with what happens elsewhere; here it is only told.
+  void handle(const MeetingEvent& event) {
+    const NodeRecord& node = event.node;
+    switch (event.kind) {
+      case MeetingEvent::Kind::none: return;
+      case MeetingEvent::Kind::rank_failed:
+        job_.console.say(fmt::format("on another node: {}", describe_rank_end({.failure = event.failure})));
+        return;
+      case MeetingEvent::Kind::node_lost:
+        job_.console.alarm(fmt::format("node {} (pid {}) is gone; the others go on", node.host, node.pid));
+        return;
+      case MeetingEvent::Kind::node_waiting:
+        job_.console.say(fmt::format("node {} (pid {}) joins", node.host, node.pid));
+        return;
+      case MeetingEvent::Kind::node_finished:
+        job_.console.say(fmt::format("node {} (pid {}) has finished", node.host, node.pid));
+        return;
+    }
+  }
+
+  void stop(RoundResult::Kind kind, int signal) {
+    result_.kind = kind;
+    pending_.clear();
+    stop_ranks(ranks_, signal, job_.options.shutdown_timeout, job_.console, signals_, result_.ends);
+  }
+
+  void conclude() {
+    result_.ends = final_failures(result_.ends);
+    if (!result_.ends.empty()) {
+      result_.kind = RoundResult::Kind::failed;
+      return;
+    }
+    const Status reported = meeting_.report_finished();
+    if (!reported.ok()) job_.console.say("the other nodes could not be told: " + reported.message());
+  }
+
+  Job& job_;
+  NodeMeeting& meeting_;
+  const Round& round_;
+  const StopSignals& signals_;
+  RankSet ranks_;
+  RosterFile roster_;
+  RestartHistory history_;
+  int restarts_;                     // of the job, as far as this node knows
+  std::map<int, Deadline> pending_;  // replacements by local rank, and when they start
+  bool finishing_ = false;
+  RoundResult result_;
+};
+
+}  // namespace
+
+RoundResult supervise_elastic(Job& job, NodeMeeting& meeting, const Round& round, const StopSignals& signals) {
+  return ElasticSupervisor(job, meeting, round, signals).run();
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,37 @@
+// The file in which the ranks of an elastic job note who takes part, for those that come later.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "lockstep/base/status.h"
+
+namespace lockstep::launch {
+
+// The number in a roster's first line (decimal); nullopt if there is none. Pure.
+std::optional<std::uint64_t> roster_number(const std::string& roster);
+
+// Ranks replace the file as a whole (rename), and so does this. Used by one thread.
+class RosterFile {
+ public:
+  explicit RosterFile(std::string path) : path_(std::move(path)) {}
+
+  // The roster in the file, if it is newer than all that were seen here before.
+  std::optional<std::string> take_newer();
+  // Puts `roster` into the file if it is newer than all that were seen here, otherwise nothing.
+  Status offer(const std::string& roster);
+
+ private:
+  std::string path_;
+  std::uint64_t newest_ = 0;
+  bool any_ = false;
+  struct Seen {
+    std::uint64_t inode = 0;
+    std::int64_t time_ns = 0;
+    friend bool operator==(const Seen&, const Seen&) = default;
+  };
+  Seen seen_;  // of the file that was read last
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,66 @@
+// A running `lockstep run`, and what it has started.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "support/process_set.h"
+
+namespace lockstep::testing {
+
+// The path of the program that the tests' ranks run; its first argument says what they do (rank.cpp).
+std::string rank_program();
+
+// The path of the command.
+std::string lockstep_program();
+
+class Launcher {
+ public:
+  // `arguments`: those after "run".
+  explicit Launcher(const std::vector<std::string>& arguments, const Environment& environment = {});
+  // Kills what is left.
+  ~Launcher();
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+
+  pid_t pid() const { return process_.pid(0); }
+  void kill(int signal) { process_.kill(0, signal); }
+  // Waits for the end, 60 s; the exit code, or -signal if a signal ended the launcher itself.
+  int wait();
+  bool wait_for_line(const std::string& text, double seconds = 30);
+  std::string out() const { return process_.output(0); }
+  std::string err() const { return process_.error_output(0); }
+  std::vector<std::string> out_lines() const;
+  std::string report() const { return process_.report(); }
+
+  // The processes that it started, directly or not, and that still run; without itself.
+  std::vector<pid_t> descendants() const;
+  // True as soon as there is none; false after 10 s.
+  bool nothing_left() const;
+  // Folders of its that are still there.
+  std::vector<std::string> folders_left() const;
+
+ private:
+  std::string folder_;  // TMPDIR of the launcher
+  std::string mark_;    // in the environment of all that it started
+  ProcessSet process_;
+};
+
+// A folder for one test, removed at its end.
+class TestFolder {
+ public:
+  TestFolder();
+  ~TestFolder();
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+  std::string path(const std::string& name = {}) const { return name.empty() ? path_ : path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+std::string content_of(const std::string& path);
+
+}  // namespace lockstep::testing
