@@ -223,7 +223,9 @@ void ServerLoop::doom(ServerConnection& connection, const Status& why) {
   doomed_.push_back(&connection);
   leave_unauthenticated(connection);
   if (!connection.authenticated()) {
-    log_warn("refused a connection from {}: {}", connection.peer(), why.message());
+    // One that was closed before it proved anything is a look at the port: a launcher's, a load balancer's.
+    log(why.code() == StatusCode::peer_lost ? LogLevel::debug : LogLevel::warn, "refused a connection from {}: {}",
+        connection.peer(), why.message());
   } else if (why.code() == StatusCode::peer_lost) {
     log_debug("the store's client {} is gone: {}", connection.peer(), why.message());
   } else {
