@@ -66,6 +66,7 @@ Status RankSet::start(const Round& round, const Life& life) {
                                      .arguments = job_.command.arguments,
                                      .environment = child_environment(job_.environment, round, place),
                                      .cores = job_.binding.empty() ? std::vector<int>() : job_.binding[index],
+                                     .open_files = job_.open_files,
                                      .stdin_fd = reads_stdin ? STDIN_FILENO : -1,
                                      .stdout_fd = out->write_end(),
                                      .stderr_fd = err->write_end()},

@@ -49,7 +49,8 @@ class RoundSupervisor {
     if (!alone() && !stopped_) handle(meeting_.poll());
     if (stopped_) return;
     const RankEnd* const first = first_failure(result_.ends);
-    if (first != nullptr && settled_->expired()) {
+    const bool all_known = alone() && ranks_.running() == 0;
+    if (first != nullptr && (all_known || settled_->expired())) {
       const Status reported = meeting_.report_failure(first->failure);
       if (!reported.ok()) job_.console.say("the other nodes could not be told: " + reported.message());
       stop(RoundResult::Kind::failed, SIGTERM);
