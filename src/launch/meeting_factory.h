@@ -10,6 +10,6 @@ namespace lockstep::launch {
 
 // Opens what is needed before nodes can meet. already_exists: the port is in use; invalid_argument: options that
 // cannot work here; others: the meeting point cannot be reached.
-Result<std::unique_ptr<NodeMeeting>> make_meeting(const Job& job);
+Result<std::unique_ptr<NodeMeeting>> make_meeting(Job& job);
 
 }  // namespace lockstep::launch

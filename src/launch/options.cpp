@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/socket.h"
+#include "launch/endpoint.h"
 #include "launch/option_values.h"
 #include "rendezvous/whole_number.h"
 
@@ -133,7 +134,7 @@ const std::vector<Option>& options_table() {
        [](Draft& draft, const std::string& source, const std::string& text) {
          return assign(parse_whole_number(source, text, 0, kMaxWorldSize - 1), draft.options.node_rank);
        }},
-      {"rdzv-endpoint", "HOST[:PORT]", "Where the nodes meet; the node on that host serves it (port 29400)",
+      {"rdzv-endpoint", "HOST[:PORT],..", "Where the nodes meet; the node on that host serves it (port 29400)",
        [](Draft& draft, const std::string&, const std::string& text) {
          draft.rdzv_endpoint = text;
          return Status();
@@ -157,6 +158,10 @@ const std::vector<Option>& options_table() {
        }},
       {"start-timeout", "SECONDS", "How long to wait for the other nodes (600)",
        set_seconds<&RunOptions::start_timeout>},
+      {"last-call", "SECONDS", "With MIN:MAX: how long more nodes are waited for once MIN are there (30)",
+       set_seconds<&RunOptions::last_call>},
+      {"node-timeout", "SECONDS", "A node that is silent this long is lost (10)",
+       set_seconds<&RunOptions::node_timeout>},
       {"max-restarts", "N", "How often the job may start again (0; with --elastic 10)",
        [](Draft& draft, const std::string& source, const std::string& text) {
          return assign(parse_whole_number(source, text, 0, 1'000'000), draft.max_restarts);
@@ -294,9 +299,10 @@ Status read_endpoint(Draft& draft) {
   RunOptions& options = draft.options;
   if (!draft.rdzv_endpoint.empty()) {
     const std::string& text = draft.rdzv_endpoint;
-    const bool has_port = text.find(':') != std::string::npos && !text.ends_with(']');
-    const auto endpoint = parse_host_port(has_port ? text : fmt::format("{}:{}", text, kDefaultPort));
-    if (!endpoint.ok()) return endpoint.status().with_context("--rdzv-endpoint");
+    const auto endpoints = parse_endpoints(text, kDefaultPort);
+    if (!endpoints.ok()) return endpoints.status().with_context("--rdzv-endpoint");
+    const HostPort* const endpoint = &endpoints->front();
+    options.other_endpoints.assign(endpoints->begin() + 1, endpoints->end());
     if (!draft.master_addr.empty() && draft.master_addr != endpoint->host) {
       return wrong(fmt::format("--rdzv-endpoint is '{}', but --master-addr is '{}'; say where the nodes meet once",
                                text, draft.master_addr));

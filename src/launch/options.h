@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/socket.h"
 #include "lockstep/base/status.h"
 #include "rendezvous/environment.h"
 
@@ -34,8 +35,9 @@ struct RunOptions {
   // Where nodes meet, and where ranks of one node meet. Host empty: not said, one node alone. Port 0: any.
   std::string endpoint_host = {};
   std::uint16_t endpoint_port = 0;
-  std::string local_addr = {};  // under which other nodes reach this one; empty: found out
-  std::string run_id = {};      // empty: not said
+  std::vector<HostPort> other_endpoints = {};  // tried in this order where nobody answers at the first one
+  std::string local_addr = {};                 // under which other nodes reach this one; empty: found out
+  std::string run_id = {};                     // empty: not said
   std::string role = "default";
 
   bool elastic = false;
@@ -43,6 +45,8 @@ struct RunOptions {
   int max_restarts = 0;
   std::chrono::milliseconds monitor_interval{100};
   std::chrono::milliseconds start_timeout{600'000};
+  std::chrono::milliseconds last_call{30'000};     // with MIN:MAX: how long more nodes are waited for
+  std::chrono::milliseconds node_timeout{10'000};  // a node that is silent this long is lost
   std::chrono::milliseconds shutdown_timeout{30'000};
 
   std::string log_dir = {};

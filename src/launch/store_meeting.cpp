@@ -1,14 +1,13 @@
 #include "launch/store_meeting.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
-#include <array>
-#include <climits>
+#include <cerrno>
 #include <utility>
 
 #include "base/log.h"
-#include "base/random.h"
+#include "base/unique_fd.h"
 #include "launch/store_meeting_thread.h"
 
 namespace lockstep::launch {
@@ -19,9 +18,25 @@ using namespace std::chrono_literals;
 constexpr auto kStopCheck = 50ms;
 constexpr std::chrono::seconds kFirstProgress = 10s;
 
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+// A port of this node's address that nobody else gets, but that a rank can still bind: not listening, and shared
+// with those that say SO_REUSEADDR.
+Result<UniqueFd> reserve_port(const std::string& own_address, std::uint16_t* port) {
+  const auto place = parse_host_port(own_address);
+  if (!place.ok()) return place.status();
+  const auto addresses = resolve(place->host, 0);
+  if (!addresses.ok()) return addresses.status();
+  UniqueFd fd(::socket(addresses->front().family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  const auto* name = reinterpret_cast<const sockaddr*>(&addresses->front().storage);
+  if (!fd.valid() || ::bind(fd.get(), name, addresses->front().length) != 0) {
+    return Status(StatusCode::unavailable,
+                  fmt::format("no port of {} can be kept for rank 0: {}", place->host, errno_text(errno)));
+  }
+  const auto bound = local_address(fd.get());
+  if (!bound.ok()) return bound.status();
+  *port = bound->port();
+  return fd;
 }
 
 std::string list_of(const std::vector<HostPort>& endpoints) {
@@ -34,13 +49,14 @@ std::string list_of(const std::vector<HostPort>& endpoints) {
 
 class StoreMeeting::Impl {
  public:
-  Impl(const StoreMeetingOptions& given, NodeRecord self, OwnStore own)
-      : options(given), shared(MeetingBoard(std::move(self), given.job)) {
+  Impl(const StoreMeetingOptions& given, OwnStore own, UniqueFd reserved)
+      : options(given), rank_port(std::move(reserved)), shared(MeetingBoard(given.self, given.job)) {
     shared.address = own.address;
     thread.emplace(options, std::move(own), &shared);
   }
 
   const StoreMeetingOptions options;
+  const UniqueFd rank_port;
   MeetingShared shared;
   std::optional<MeetingThread> thread;  // ends before what it uses
 };
@@ -52,13 +68,14 @@ Result<std::unique_ptr<StoreMeeting>> StoreMeeting::open(StoreMeetingOptions opt
   }
   auto own = open_own_store(options.endpoints, options.local_address, options.secret);
   if (!own.ok()) return own.status();
-  NodeRecord self{.id = random_hex(8),
-                  .host = host_name(),
-                  .pid = ::getpid(),
-                  .nproc = options.nproc,
-                  .address = own->address,
-                  .node_rank = options.node_rank};
-  auto impl = std::make_unique<Impl>(options, std::move(self), *std::move(own));
+  options.self.address = own->address;
+  UniqueFd rank_port;
+  if (!options.job.serve_store) {
+    auto reserved = reserve_port(own->address, &options.self.rank_port);
+    if (!reserved.ok()) return reserved.status();
+    rank_port = *std::move(reserved);
+  }
+  auto impl = std::make_unique<Impl>(options, *std::move(own), std::move(rank_port));
   return std::unique_ptr<StoreMeeting>(new StoreMeeting(std::move(impl)));
 }
 
