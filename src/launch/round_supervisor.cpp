@@ -11,7 +11,7 @@ namespace lockstep::launch {
 namespace {
 
 // Ranks that fall with the first one get this long to say so themselves before they are stopped.
-constexpr std::chrono::milliseconds kSettle{200};
+constexpr std::chrono::milliseconds kSettle{500};
 // As long as every failed rank blames another one, that other one may still be about to be seen.
 constexpr std::chrono::milliseconds kSettleBlame{1000};
 

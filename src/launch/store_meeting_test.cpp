@@ -7,6 +7,7 @@
 #include <future>
 #include <thread>
 
+#include "base/random.h"
 #include "support/reserved_port.h"
 
 namespace lockstep::launch {
@@ -66,8 +67,8 @@ class StoreMeetings : public ::testing::Test {
 
   // The first one keeps the meeting; the others come to it.
   Node open(int nproc = 1, std::optional<int> node_rank = std::nullopt) {
-    options_.nproc = nproc;
-    options_.node_rank = node_rank;
+    options_.self = {
+        .id = random_hex(8), .host = "host", .pid = 1, .nproc = nproc, .address = {}, .node_rank = node_rank};
     auto meeting = StoreMeeting::open(options_);
     EXPECT_TRUE(meeting.ok()) << meeting.status().message();
     Node node{.meeting = *std::move(meeting)};

@@ -1,0 +1,156 @@
+// Nodes that are lost, and come back.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <csignal>
+
+#include "launch_nodes/node_launcher.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Nodes = std::vector<std::unique_ptr<Launcher>>;
+
+// `count` nodes with one rank each, which waits as long as the world is complete.
+Nodes start_waiting(const HostSet& hosts, int count, const std::string& nnodes) {
+  Nodes nodes;
+  for (int host = 0; host < count; ++host) {
+    nodes.push_back(start_node(hosts, host,
+                               {.arguments = {"--nnodes", nnodes, "--node-rank", std::to_string(host), "--last-call",
+                                              "1", "--node-timeout", "3"},
+                                .program = wait_in_world_of(count)}));
+  }
+  for (auto& node : nodes) EXPECT_TRUE(node->wait_for_line("waiting")) << report_of(nodes);
+  return nodes;
+}
+
+double seconds_until_line(Launcher& node, const std::string& text) {
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_TRUE(node.wait_for_line(text)) << node.report();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
+TEST(LaunchNodeLoss, AKilledNodeIsNoticedWithinASecondAndTheOthersGoOn) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
+  Nodes nodes = start_waiting(hosts, 3, "2:3");
+  nodes[2]->kill(SIGKILL);
+  EXPECT_LT(seconds_until_line(*nodes[0], "is gone"), 1);
+  EXPECT_LT(seconds_until_line(*nodes[1], "is gone"), 1);
+  for (const std::size_t i : {0, 1}) {
+    EXPECT_EQ(nodes[i]->wait(), 0) << report_of(nodes);
+    EXPECT_THAT(nodes[i]->out(), HasSubstr(fmt::format("rank {} of 2: sum 3", i)));
+  }
+  EXPECT_TRUE(nodes[2]->nothing_left());
+}
+
+TEST(LaunchNodeLoss, AKilledEndpointIsNoticedWithinASecondAndTheOthersGoOn) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
+  Nodes nodes = start_waiting(hosts, 3, "2:3");
+  nodes[0]->kill(SIGKILL);
+  EXPECT_LT(seconds_until_line(*nodes[1], "is gone"), 1);
+  EXPECT_LT(seconds_until_line(*nodes[2], "is gone"), 1);
+  for (const std::size_t i : {1, 2}) {
+    EXPECT_EQ(nodes[i]->wait(), 0) << report_of(nodes);
+    EXPECT_THAT(nodes[i]->out(), HasSubstr("of 2: sum 3"));
+  }
+}
+
+TEST(LaunchNodeLoss, AllButOneMayDieAtOnce) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 4);
+  Nodes nodes = start_waiting(hosts, 4, "1:4");
+  for (const std::size_t i : {0, 1, 2}) nodes[i]->kill(SIGKILL);
+  EXPECT_EQ(nodes[3]->wait(), 0) << report_of(nodes);
+  EXPECT_THAT(nodes[3]->out(), HasSubstr("rank 0 of 1: sum 1"));
+}
+
+// A job of fixed size waits for the node that was lost; the endpoint's or another.
+void expect_return_of(int lost) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
+  Nodes nodes;
+  const auto start = [&](int host) {
+    return start_node(hosts, host,
+                      {.arguments = {"--nnodes", "2", "--node-rank", std::to_string(host), "--node-timeout", "3"},
+                       .program = {"sh", "-c",
+                                   fmt::format("if [ -z $SECOND ]; then echo waiting; exec sleep 600; fi; "
+                                               "exec {}",
+                                               SUM_RANK)}});
+  };
+  nodes.push_back(start(0));
+  nodes.push_back(start(1));
+  for (auto& node : nodes) ASSERT_TRUE(node->wait_for_line("waiting")) << report_of(nodes);
+  auto& gone = nodes[static_cast<std::size_t>(lost)];
+  auto& stays = nodes[static_cast<std::size_t>(1 - lost)];
+  gone->kill(SIGKILL);
+  ASSERT_TRUE(stays->wait_for_line("is gone")) << report_of(nodes);
+  gone = start(lost);
+  // Both start their ranks again, at the places that they had.
+  ASSERT_TRUE(gone->wait_for_line("waiting")) << report_of(nodes);
+  for (auto& node : nodes) node->kill(SIGTERM);
+  for (auto& node : nodes) node->wait();
+  EXPECT_THAT(stays->out(), HasSubstr("waiting\n"));
+  EXPECT_GT(stays->out().find("waiting", stays->out().find("waiting") + 1), 0U);
+  EXPECT_NE(stays->out().find("waiting", stays->out().find("waiting") + 1), std::string::npos) << report_of(nodes);
+}
+
+TEST(LaunchNodeLoss, ANodeThatComesBackIsTakenIn) { expect_return_of(1); }
+TEST(LaunchNodeLoss, TheEndpointsNodeThatComesBackIsTakenIn) { expect_return_of(0); }
+
+TEST(LaunchNodeLoss, ACutLinkStopsTheSmallerPartOnly) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
+  Nodes nodes = start_waiting(hosts, 3, "1:3");
+  ASSERT_TRUE(hosts.cut_link(2).ok());
+  EXPECT_LT(seconds_until_line(*nodes[0], "is gone"), 6);
+  for (const std::size_t i : {0, 1}) {
+    EXPECT_EQ(nodes[i]->wait(), 0) << report_of(nodes);
+    EXPECT_THAT(nodes[i]->out(), HasSubstr("of 2: sum 3"));
+  }
+  // Alone it cannot know that the others have ended.
+  EXPECT_TRUE(nodes[2]->wait_for_line("is gone")) << report_of(nodes);
+  EXPECT_FALSE(nodes[2]->wait_for_line("sum", 3)) << report_of(nodes);
+  nodes[2]->kill(SIGTERM);
+  EXPECT_EQ(nodes[2]->wait(), 143) << report_of(nodes);
+  EXPECT_THAT(nodes[2]->out(), Not(HasSubstr("sum")));
+}
+
+TEST(LaunchNodeLoss, ACutLinkOfTheEndpointMovesTheMeeting) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
+  Nodes nodes = start_waiting(hosts, 3, "1:3");
+  ASSERT_TRUE(hosts.cut_link(0).ok());
+  for (const std::size_t i : {1, 2}) {
+    EXPECT_EQ(nodes[i]->wait(), 0) << report_of(nodes);
+    EXPECT_THAT(nodes[i]->out(), HasSubstr("of 2: sum 3"));
+  }
+  EXPECT_FALSE(nodes[0]->wait_for_line("sum", 2)) << report_of(nodes);
+}
+
+TEST(LaunchNodeLoss, ALinkThatHealsBringsTheNodeBack) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
+  Nodes nodes;
+  for (int host = 0; host < 3; ++host) {
+    nodes.push_back(start_node(hosts, host,
+                               {.arguments = {"--nnodes", "1:3", "--node-rank", std::to_string(host), "--last-call",
+                                              "60", "--node-timeout", "3"},
+                                .program = {"sh", "-c", "echo round of $WORLD_SIZE; exec sleep 600"}}));
+  }
+  for (auto& node : nodes) ASSERT_TRUE(node->wait_for_line("round of 3")) << report_of(nodes);
+  ASSERT_TRUE(hosts.cut_link(0).ok());
+  for (auto& node : nodes) ASSERT_TRUE(node->wait_for_line("is gone")) << report_of(nodes);
+  ASSERT_TRUE(hosts.restore_link(0).ok());
+  // The others kept their last call open: all three are together again.
+  for (auto& node : nodes) {
+    const auto deadline = in_seconds(30);
+    const auto rounds = [&] {
+      const auto first = node->out().find("round of 3");
+      return node->out().find("round of 3", first + 1) != std::string::npos;
+    };
+    while (!rounds() && !deadline.expired()) ::usleep(10000);
+    EXPECT_TRUE(rounds()) << report_of(nodes);
+    EXPECT_THAT(node->out(), Not(HasSubstr("round of 1")));
+    EXPECT_THAT(node->out(), Not(HasSubstr("round of 2")));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
