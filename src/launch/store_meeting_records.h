@@ -1,6 +1,6 @@
 // What launchers write into the store where they meet, as bytes. Pure functions; parsers accept any bytes, check
 // lengths before they allocate, and return protocol_error for what no launcher of this version writes.
-// Layout: docs/launcher_protocol.md.
+// Keys: docs/nodes.md.
 #pragma once
 
 #include <cstdint>
