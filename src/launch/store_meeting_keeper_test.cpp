@@ -188,6 +188,20 @@ TEST_F(Keepers, WithElasticEveryReplacementIsCounted) {
   EXPECT_EQ(hall().restarts, 3);
 }
 
+TEST_F(Keepers, ARestartThatTheLastKeeperCountedIsNotCountedAgain) {
+  job_of(1, 3);
+  update({"a", "b", "c"});
+  enter({"a", "b", "c"});
+  state("b").restart_asks = 1;
+  state("b").counted_asks = 1;  // the last keeper told b, but not this one
+  state("b").restarts = 1;
+  state("c").restart_asks = 1;  // saw the same failure
+  state("b").counted_round = 0;
+  update({"a", "b", "c"});
+  EXPECT_EQ(hall().restarts, 1);
+  EXPECT_EQ(hall().counted.at("c"), 1U);
+}
+
 // What a node of a round of a, b and c knew when its keeper was lost.
 HallState known_round(const std::vector<NodeRecord>& nodes) {
   HallState known;
