@@ -86,9 +86,8 @@ std::vector<pid_t> ranks_of(pid_t launcher, const std::string& program) {
 
 #ifdef LOCKSTEP_COMMAND
 TEST(Examples, ElasticTrainingSurvivesAKill) {
-  const std::vector<std::string> command = {
-      LOCKSTEP_COMMAND,      "run",      "--elastic", "--nproc-per-node", "3",
-      example("08_elastic"), "--epochs", "1",         "--samples",        "24000"};
+  const std::vector<std::string> command = {LOCKSTEP_COMMAND,      "run",      "--elastic", "--nproc-per-node", "3",
+                                            example("08_elastic"), "--epochs", "1",         "--samples",        "9000"};
   ProcessSet job = start_program(1, command,
                                  {.environment = {{"RANK", std::nullopt},
                                                   {"WORLD_SIZE", std::nullopt},
