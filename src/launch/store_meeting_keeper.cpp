@@ -154,6 +154,9 @@ void HallKeeper::adopt_knowledge() {
   for (const auto& [id, peer] : peers_) {
     const NodeState& state = peer.state;
     hall_.restarts = std::max(hall_.restarts, state.restarts);
+    hall_.counted_round = std::max(hall_.counted_round, state.counted_round);
+    auto& counted = hall_.counted[id];
+    counted = std::max(counted, state.counted_asks);
     if (state.term > hall_.term) {  // somebody else kept the meeting meanwhile: a quorum must be found anew
       hall_.term = state.term;
       hall_.official = false;

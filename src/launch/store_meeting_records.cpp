@@ -175,6 +175,8 @@ void visit_node_state(Io& io, State& state) {
   io.number(state.restart_asks);
   io.number(state.term);
   io.number(state.restarts);
+  io.number(state.counted_round);
+  io.number(state.counted_asks);
   io.number(state.roster_number);
   visit_round(io, state.known_round);
 }

@@ -123,6 +123,39 @@ TEST(LaunchNodes, AWorldOfOneByMistakeIsWarnedAbout) {
   EXPECT_THAT(slurm->err(), HasSubstr("Slurm gave 4 hosts to this job"));
 }
 
+// What a PyTorch script does: rank 0 listens at the master's port, wherever the nodes meet.
+constexpr const char* kListen = R"(
+import os, socket, time
+master = (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))
+if os.environ['RANK'] == '0':
+    with socket.create_server(master) as server:
+        peer, _ = server.accept()
+        peer.sendall(b'hello')
+        print('rank 0 was found', flush=True)
+else:
+    while True:
+        try:
+            peer = socket.create_connection(master)
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+    print('rank 0 says', peer.recv(5).decode(), flush=True)
+)";
+
+TEST(LaunchNodes, RankZeroCanServeAStoreOfItsOwn) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
+  Nodes nodes;
+  for (const int host : {0, 1}) {  // rank 0 is not where the nodes meet
+    nodes.push_back(start_node(
+        hosts, host,
+        {.arguments = {"--nnodes", "2", "--node-rank", std::to_string(1 - host), "--serve-store", "no", "--no-python"},
+         .program = {"python3", "-c", kListen}}));
+  }
+  for (auto& node : nodes) EXPECT_EQ(node->wait(), 0) << report_of(nodes);
+  EXPECT_THAT(nodes[0]->out(), HasSubstr("rank 0 says hello"));
+  EXPECT_THAT(nodes[1]->out(), HasSubstr("rank 0 was found"));
+}
+
 TEST(LaunchNodes, AFailureOnOneNodeRestartsAllAndItsCodeIsEverybodys) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
   Nodes nodes;
