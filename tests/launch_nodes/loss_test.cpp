@@ -72,13 +72,23 @@ TEST(LaunchNodeLoss, AllButOneMayDieAtOnce) {
   EXPECT_THAT(nodes[3]->out(), HasSubstr("rank 0 of 1: sum 1"));
 }
 
-// A job of fixed size waits for the node that was lost; the endpoint's or another.
+TEST(LaunchNodeLoss, WithoutRestartsAJobOfFixedSizeEnds) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
+  Nodes nodes = start_waiting(hosts, 2, "2");
+  nodes[1]->kill(SIGKILL);
+  EXPECT_EQ(nodes[0]->wait(), 3) << report_of(nodes);
+  EXPECT_THAT(nodes[0]->err(), HasSubstr("is gone"));
+  EXPECT_THAT(nodes[0]->err(), HasSubstr("--max-restarts"));
+}
+
+// A job of fixed size that may restart waits for the node that was lost; the endpoint's or another.
 void expect_return_of(int lost) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
   Nodes nodes;
   const auto start = [&](int host) {
     return start_node(hosts, host,
-                      {.arguments = {"--nnodes", "2", "--node-rank", std::to_string(host), "--node-timeout", "3"},
+                      {.arguments = {"--nnodes", "2", "--node-rank", std::to_string(host), "--node-timeout", "3",
+                                     "--max-restarts", "1"},
                        .program = {"sh", "-c", "echo waiting as $RANK; exec sleep 600"}});
   };
   nodes.push_back(start(0));
