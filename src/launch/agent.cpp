@@ -89,6 +89,9 @@ class Agent {
 
   void lost_node(const Round& round, const std::string& reason) {
     job_.console.alarm(reason);
+    // MIN:MAX is made for this: it costs no restart. Whether enough are left is for the meeting to say.
+    if (job_.options.min_nodes < job_.options.max_nodes)
+      return job_.console.say("all ranks start again on the nodes that are left");
     const RestartDecision decision = decide_restart_after_loss(round.restarts, job_.options.max_restarts);
     job_.console.say(decision.reason);
     if (!decision.restart) {

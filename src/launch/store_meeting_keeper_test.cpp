@@ -214,13 +214,12 @@ HallState known_round(const std::vector<NodeRecord>& nodes) {
 TEST_F(Keepers, ANewKeeperNeedsAQuorumForItsTerm) {
   job_of(1, 3);
   open(known_round({record("x"), record("a"), record("b")}));
-  state("a").round = 3;
-  state("b").round = 3;
-  state("a").wants_round = state("b").wants_round = false;
+  enter({"a"});
   update({"a"});
   EXPECT_FALSE(hall().official);
   EXPECT_EQ(hall().term, 4);
   EXPECT_THAT(hall().lost, IsEmpty());  // they may be on their way
+  enter({"b"});
   update({"a", "b"});
   EXPECT_TRUE(hall().official);
   EXPECT_EQ(hall().term, 5);

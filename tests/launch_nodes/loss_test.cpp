@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <functional>
 
 #include "launch_nodes/node_launcher.h"
 
@@ -71,13 +72,23 @@ TEST(LaunchNodeLoss, AllButOneMayDieAtOnce) {
   EXPECT_THAT(nodes[3]->out(), HasSubstr("rank 0 of 1: sum 1"));
 }
 
-// A job of fixed size waits for the node that was lost; the endpoint's or another.
+TEST(LaunchNodeLoss, WithoutRestartsAJobOfFixedSizeEnds) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
+  Nodes nodes = start_waiting(hosts, 2, "2");
+  nodes[1]->kill(SIGKILL);
+  EXPECT_EQ(nodes[0]->wait(), 3) << report_of(nodes);
+  EXPECT_THAT(nodes[0]->err(), HasSubstr("is gone"));
+  EXPECT_THAT(nodes[0]->err(), HasSubstr("--max-restarts"));
+}
+
+// A job of fixed size that may restart waits for the node that was lost; the endpoint's or another.
 void expect_return_of(int lost) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
   Nodes nodes;
   const auto start = [&](int host) {
     return start_node(hosts, host,
-                      {.arguments = {"--nnodes", "2", "--node-rank", std::to_string(host), "--node-timeout", "3"},
+                      {.arguments = {"--nnodes", "2", "--node-rank", std::to_string(host), "--node-timeout", "3",
+                                     "--max-restarts", "1"},
                        .program = {"sh", "-c", "echo waiting as $RANK; exec sleep 600"}});
   };
   nodes.push_back(start(0));
@@ -128,7 +139,10 @@ TEST(LaunchNodeLoss, ACutLinkOfTheEndpointMovesTheMeeting) {
   EXPECT_FALSE(nodes[0]->wait_for_line("sum", 2)) << report_of(nodes);
 }
 
-TEST(LaunchNodeLoss, ALinkThatHealsBringsTheNodeBack) {
+// The keeper's node is silent for a while, and then there again: the others have moved the meeting, and keep their
+// last call open. In the end all three are together, and no part ever went on alone.
+void expect_reunion(const std::function<void(HostSet&, Launcher&)>& silence,
+                    const std::function<void(HostSet&, Launcher&)>& wake) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
   Nodes nodes;
   for (int host = 0; host < 3; ++host) {
@@ -138,17 +152,26 @@ TEST(LaunchNodeLoss, ALinkThatHealsBringsTheNodeBack) {
                                 .program = {"sh", "-c", "echo round of $WORLD_SIZE; exec sleep 600"}}));
   }
   for (auto& node : nodes) ASSERT_TRUE(node->wait_for_line("round of 3")) << report_of(nodes);
-  ASSERT_TRUE(hosts.cut_link(0).ok());
-  for (auto& node : nodes) ASSERT_TRUE(node->wait_for_line("is gone")) << report_of(nodes);
-  ASSERT_TRUE(hosts.restore_link(0).ok());
-  // The others kept their last call open: all three are together again.
+  silence(hosts, *nodes[0]);
+  for (const std::size_t i : {1, 2}) ASSERT_TRUE(nodes[i]->wait_for_line("is gone")) << report_of(nodes);
+  wake(hosts, *nodes[0]);
+  const auto deadline = in_seconds(40);
   for (auto& node : nodes) {
-    const auto deadline = in_seconds(30);
     while (count_of(node->out(), "round of 3") < 2 && !deadline.expired()) ::usleep(10000);
     EXPECT_EQ(count_of(node->out(), "round of 3"), 2) << report_of(nodes);
     EXPECT_THAT(node->out(), Not(HasSubstr("round of 1")));
     EXPECT_THAT(node->out(), Not(HasSubstr("round of 2")));
   }
+}
+
+TEST(LaunchNodeLoss, ALinkThatHealsBringsTheNodeBack) {
+  expect_reunion([](HostSet& hosts, Launcher&) { ASSERT_TRUE(hosts.cut_link(0).ok()); },
+                 [](HostSet& hosts, Launcher&) { ASSERT_TRUE(hosts.restore_link(0).ok()); });
+}
+
+TEST(LaunchNodeLoss, AStoppedKeeperLearnsThatItIsNoLongerOne) {
+  expect_reunion([](HostSet&, Launcher& keeper) { keeper.kill(SIGSTOP); },
+                 [](HostSet&, Launcher& keeper) { keeper.kill(SIGCONT); });
 }
 
 }  // namespace
