@@ -109,6 +109,21 @@ std::vector<pid_t> ChaosJob::ranks(std::optional<int> host) const {
   return result;
 }
 
+std::vector<pid_t> ChaosJob::holders(std::optional<int> host) {
+  newest_step();
+  std::vector<pid_t> result = ranks(host);
+  std::erase_if(result, [this](pid_t pid) { return !committed_.contains(pid); });
+  return result;
+}
+
+bool ChaosJob::wait_for_holders(std::size_t count, Deadline deadline) {
+  while (holders().size() < count) {
+    if (deadline.expired()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return true;
+}
+
 std::int64_t ChaosJob::newest_step() {
   for (const auto& entry : std::filesystem::directory_iterator(options_.plan.folder)) {
     std::uint64_t& read = read_[entry.path()];
@@ -117,7 +132,9 @@ std::int64_t ChaosJob::newest_step() {
     for (std::string line; std::getline(log, line) && !log.eof();) {
       read += line.size() + 1;
       std::int64_t epoch = 0, step = 0;
-      if (std::sscanf(line.c_str(), "commit %ld %ld", &epoch, &step) == 2) newest_ = std::max(newest_, step);
+      if (std::sscanf(line.c_str(), "commit %ld %ld", &epoch, &step) != 2) continue;
+      newest_ = std::max(newest_, step);
+      committed_.insert(std::stoi(entry.path().filename()));
     }
   }
   return newest_;

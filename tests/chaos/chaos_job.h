@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,11 @@ class ChaosJob {
   // The pids of all ranks that run now, on one host or on all.
   std::vector<pid_t> ranks(std::optional<int> host = std::nullopt) const;
 
+  // Those of them that have the state of the training, because they have committed a step.
+  std::vector<pid_t> holders(std::optional<int> host = std::nullopt);
+  // Waits until that many have it; false at the deadline.
+  bool wait_for_holders(std::size_t count, Deadline deadline);
+
   // The highest step that any process has committed so far; -1: none.
   std::int64_t newest_step();
   // False at the deadline, or when no launcher runs any more.
@@ -58,6 +64,7 @@ class ChaosJob {
   std::vector<std::optional<ProcessSet>> nodes_;
   std::string earlier_;                        // reports of launchers that were killed
   std::map<std::string, std::uint64_t> read_;  // how far each log was read
+  std::set<pid_t> committed_;                  // who has committed a step
   std::int64_t newest_ = -1;
 };
 

@@ -105,6 +105,10 @@ TEST_F(Chaos, CostsNothingThatWasCommitted) {
   ASSERT_TRUE(job.wait_for_step(3, in_seconds(120))) << "seed " << seed << "\n" << job.report();
 
   for (int fault = 0; fault < faults; ++fault) {
+    // Newcomers get in, and no fault takes everybody who has the state: that would rightly be the end of the job.
+    ASSERT_TRUE(job.wait_for_holders(5, in_seconds(90)))
+        << "newcomers are not let in before fault " << fault << ", seed " << seed << "\n"
+        << job.report();
     const std::string what = disturb(job, hosts);
     const auto begin = std::chrono::steady_clock::now();
     const std::int64_t step = job.newest_step();
