@@ -85,13 +85,20 @@ std::vector<const Registration*> in_order_of_rank(const std::vector<Registration
   return order;
 }
 
-// The state that counts is that of the most advanced process that lived in the newest generation: others may
-// have gone on with a step that this one had dropped.
+// The state that counts is that of the most advanced process that lived in the newest generation: others may have gone
+// on with a step that this one had dropped. Where nobody of those has a state (they had just been let in), that of a
+// member that never got to live in it is as good: without it no step can have been made there.
 const Registration* find_source(const std::vector<const Registration*>& members, const Generation* lived_in) {
+  const auto rank = [&](const Registration& one) {
+    if (lived_in == nullptr || one.established.id == lived_in->id) return 2;
+    return lived_in->rank_of(one.member.id) >= 0 ? 1 : 0;
+  };
   const Registration* source = nullptr;
   for (const Registration* one : members) {
-    const bool counts = lived_in == nullptr || one->established.id == lived_in->id;
-    if (counts && one->step >= 0 && (source == nullptr || one->step > source->step)) source = one;
+    if (one->step < 0 || rank(*one) == 0) continue;
+    const bool better =
+        source == nullptr || rank(*one) > rank(*source) || (rank(*one) == rank(*source) && one->step > source->step);
+    if (better) source = one;
   }
   return source;
 }
@@ -113,8 +120,7 @@ Verdict form(const std::vector<const Registration*>& members, const Registration
   answer.generation.id = fresh_id;
   for (const Registration* one : members) {
     answer.generation.members.push_back(one->member);
-    const bool same_line = bases.lived_in == nullptr || one->established.id == bases.lived_in->id;
-    if (one->step != source.step || !same_line) answer.transfer = true;
+    if (one->step != source.step || one->established.id != source.established.id) answer.transfer = true;
   }
   answer.source = answer.generation.rank_of(source.member.id);
   answer.reason = fmt::format("generation {} of {} ranks", answer.generation.number, members.size());

@@ -116,6 +116,23 @@ TEST(Decide, AStateFromAnOlderGenerationIsNoSource) {
   EXPECT_TRUE(verdict.answer.transfer);
 }
 
+// A newcomer lived in the newest generation, but never got the state; a member whose own attempt to join it failed has
+// it.
+TEST(Decide, AMemberThatNeverGotToLiveInTheNewestGenerationIsASourceIfNobodyElseIs) {
+  const Generation second = generation(2, {"a", "x"});
+  Registration a = member("a", kThree, 7);
+  a.accepted = second;
+  const Registration x = member("x", second, -1);
+  Verdict verdict = decide({.here = {a, x}, .absent = {{"b", kEnded}, {"c", kEnded}}}, {}, "next");
+  ASSERT_EQ(verdict.kind, Verdict::Kind::form) << verdict.reason;
+  EXPECT_EQ(verdict.answer.generation.members[static_cast<std::size_t>(verdict.answer.source)].id, "a");
+  // Not so if it had been left behind: then others may have made steps in it.
+  a.accepted = kThree;
+  const Generation without = generation(2, {"x", "y"});
+  verdict = decide({.here = {a, member("x", without, -1), member("y", without, -1)}}, {}, "next");
+  EXPECT_EQ(verdict.kind, Verdict::Kind::give_up);
+}
+
 TEST(Decide, WithoutAnyStateTheJobEnds) {
   const Verdict verdict =
       decide({.here = {member("a", kThree, -1), member("b", kThree, -1)}, .absent = {{"c", kEnded}}}, {}, "next");

@@ -290,11 +290,7 @@ std::optional<Participant::Life> Participant::recover(std::int64_t& step) {
         return form(action.answer, action.leads);
       case Action::Kind::give_up:
         if (action.leads) tell(action.answer, attended_);
-        throw Error(
-            {StatusCode::unavailable,
-             fmt::format("the elastic job cannot go on: {}. What was committed until step {} is in the state of "
-                         "this process",
-                         action.answer.reason, step)});
+        throw Error({StatusCode::unavailable, fmt::format("the elastic job cannot go on: {}", action.answer.reason)});
       case Action::Kind::finished: return Life{};
     }
   }

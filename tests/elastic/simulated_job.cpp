@@ -167,6 +167,14 @@ void SimulatedJob::perform(int self, Process& process) {
     case Action::Kind::give_up:
       for (const auto& [other, kept] : process.registrations) process.answers[other] = action.answer;
       ++gave_up_;
+      // Whoever has the newest committed state must not be told that nobody has it.
+      for (const Process& other : processes_) {
+        const bool has_it =
+            other.step >= committed_ && !gone(other) && other.accepted.number >= process.accepted.number;
+        if (has_it && action.answer.reason.find("had the state") != std::string::npos) {
+          violate(fmt::format("process {} has the state, but the job ends for want of it", other.member.id));
+        }
+      }
       kill(self);
       break;
     case Action::Kind::finished: violate("a process finished although the job has no end"); break;
