@@ -70,7 +70,7 @@ TEST(RecoverySimulation, EveryHistoryKeepsOneLineAndComesToAnEnd) {
     run_history(static_cast<unsigned>(seed));
     return;
   }
-  const int histories = from_environment("LOCKSTEP_SIMULATIONS", 3000);
+  const int histories = from_environment("LOCKSTEP_SIMULATIONS", 2000);
   int went_on = 0;
   for (int i = 0; i < histories && !HasFailure(); ++i) went_on += run_history(static_cast<unsigned>(i)) ? 1 : 0;
   // Most histories leave somebody who can go on; else this would prove little.
