@@ -25,6 +25,7 @@ Outcome run_with(std::vector<const char*> arguments) {
 TEST(Command, HelpListsTheSubcommands) {
   const Outcome outcome = run_with({"--help"});
   EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("run"));
   EXPECT_THAT(outcome.out, HasSubstr("bench"));
 }
 
@@ -49,6 +50,8 @@ TEST(Command, NonsenseIsASentenceAndExitCodeTwo) {
   const std::vector<std::pair<std::vector<const char*>, const char*>> cases = {
       {{}, "subcommand"},
       {{"dance"}, "dance"},
+      {{"run"}, "the program is missing"},
+      {{"run", "--nproc-per-node", "0", "true"}, "--nproc-per-node is '0'"},
       {{"bench", "dance"}, "dance"},
       {{"bench"}, "subcommand"},
       {{"bench", "all_reduce", "--bytes", "lots"}, "'lots' is not a size"},

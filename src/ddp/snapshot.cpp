@@ -62,9 +62,11 @@ Status Snapshots::Impl::join_writer() {
 Status Snapshots::Impl::write() {
   Result<std::string> path = Status(StatusCode::internal, "nothing was written");
   const Status thrown = status_of([&] {
+    content_.finish();
     path = write_snapshot(folder_, content_.manifest, content_.files(),
                           {.keep_last = options_.keep_last, .lock_timeout = options_.lock_timeout});
   });
+  content_.optimizer.reset();  // the rest is reused
   if (!thrown.ok()) return thrown;
   if (path.ok()) log_info("wrote the snapshot {}", *path);
   return path.status();

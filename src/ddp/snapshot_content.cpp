@@ -45,6 +45,10 @@ Safetensors parse_file(const Snapshot& snapshot, const char* name) {
 
 }  // namespace
 
+void Content::finish() {
+  if (optimizer_copy) optimizer = optimizer_copy->to_bytes();
+}
+
 std::vector<OutputFile> Content::files() const {
   std::vector<OutputFile> files{model.output(kModelFile)};
   if (optimizer) {
@@ -64,7 +68,12 @@ Content collect(const State& state, const std::vector<std::string>& rng_states, 
   content.model = TensorFile::of(tensors_of_model(state.model), copy, std::move(reuse.model));
   if (state.optimizer != nullptr) {
     content.manifest.optimizer = {optimizer_kind(*state.optimizer), group_sizes(*state.optimizer)};
-    content.optimizer = optimizer_to_bytes(*state.optimizer);
+    if (copy) {
+      content.optimizer_copy =
+          OptimizerCopy::of(*state.optimizer, std::move(reuse.optimizer_copy).value_or(OptimizerCopy()));
+    } else {
+      content.optimizer = optimizer_to_bytes(*state.optimizer);
+    }
   }
   if (state.sampler) {
     content.manifest.sampler = {.epoch = state.sampler->epoch,

@@ -9,6 +9,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/snapshot_directory.h"
 #include "checkpoint/snapshot_writer.h"
+#include "ddp/snapshot_optimizer_copy.h"
 #include "ddp/snapshot_tensors.h"
 #include "lockstep/ddp/snapshot.h"
 
@@ -18,11 +19,14 @@ namespace lockstep::checkpoint {
 struct Content {
   Manifest manifest;
   TensorFile model;
+  std::optional<OptimizerCopy> optimizer_copy;  // or at once:
   std::optional<std::string> optimizer;
   std::optional<TensorFile> values;
   std::optional<TensorFile> rng;
 
-  // Pointing into this object.
+  // Turns the optimizer's copy, if there is one, into bytes: on the thread that writes. Throws Error.
+  void finish();
+  // Pointing into this object; after finish().
   std::vector<OutputFile> files() const;
 };
 // rng_states: of all ranks, or none. copy: later changes of the state do not matter; memory of `reuse` is taken where

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <cxxabi.h>
 #include <fmt/format.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
 
@@ -10,7 +11,6 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <sstream>
 #include <typeinfo>
 
 #include "lockstep/base/status.h"
@@ -34,13 +34,32 @@ void load_options(torch::optim::Optimizer& optimizer, InputArchive& archive) {
   }
 }
 
+// LBFGS's scratch space, which every step fills before it reads it, holds undefined tensors, which archives refuse.
+void drop_scratch(const torch::optim::Optimizer& optimizer) {
+  if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) == nullptr) return;
+  for (const auto& entry : optimizer.state()) {
+    static_cast<torch::optim::LBFGSParamState&>(*entry.second).al(torch::nullopt);
+  }
+}
+
+// As much as Adam has: two tensors for each parameter. Growing instead would copy everything several times.
+std::size_t expected_bytes(const torch::optim::Optimizer& optimizer) {
+  std::size_t bytes = std::size_t{1} << 16;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) bytes += 2 * parameter.nbytes() + 1024;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::string optimizer_to_bytes(const torch::optim::Optimizer& optimizer) {
   try {
+    drop_scratch(optimizer);
     torch::serialize::OutputArchive archive;
     optimizer.save(archive);
     std::string bytes;
+    bytes.reserve(expected_bytes(optimizer));
     archive.save_to([&bytes](const void* data, std::size_t size) {
       bytes.append(static_cast<const char*>(data), size);
       return size;

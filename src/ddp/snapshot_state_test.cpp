@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "ddp/snapshot_optimizer_copy.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::checkpoint {
@@ -92,6 +93,24 @@ TEST_P(OptimizerBytes, ResumedItTakesTheSameStepsBitForBit) {
   run(*optimizer, parameters, 5);
   run(*fresh, resumed, 5);
   expect_equal(parameters, resumed);
+}
+
+TEST_P(OptimizerBytes, ACopyKeepsWhatWasWhileTheOptimizerGoesOn) {
+  const Parameters parameters = make_parameters(), resumed = make_parameters();
+  const auto optimizer = GetParam().make(parameters), fresh = GetParam().make(resumed);
+  OptimizerCopy copy = OptimizerCopy::of(*optimizer);  // before there is any state
+  for (int round = 0; round < 3; ++round) {            // the second round reuses memory
+    run(*optimizer, parameters, 2);
+    {
+      at::NoGradGuard no_grad;
+      for (std::size_t i = 0; i < resumed.size(); ++i) at::Tensor(resumed[i]).copy_(parameters[i]);
+    }
+    copy = OptimizerCopy::of(*optimizer, std::move(copy));
+    run(*optimizer, parameters, 3);
+    optimizer_from_bytes(*fresh, copy.to_bytes());
+    run(*fresh, resumed, 3);
+    expect_equal(parameters, resumed);
+  }
 }
 
 TEST(OptimizerState, AFreshOnesStateReplacesAnUsedOnes) {

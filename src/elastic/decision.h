@@ -45,9 +45,9 @@ struct Absence {
 };
 
 struct Attendance {
-  std::vector<Registration> here;         // in order of arrival, the leader itself included
-  std::map<std::string, Absence> absent;  // by member id; whoever is not in it is unknown
-  Duration elapsed{};                     // since the leader began to wait
+  std::vector<Registration> here = {};         // in order of arrival, the leader itself included
+  std::map<std::string, Absence> absent = {};  // by member id; whoever is not in it is unknown
+  Duration elapsed{};                          // since the leader began to wait
 };
 
 struct Verdict {

@@ -31,8 +31,8 @@ struct Member {
 struct Generation {
   std::int64_t number = 0;  // 0: none yet. Two leaders may give one number to different lists, of which at most one
                             // becomes a group
-  std::string id;           // random
-  std::vector<Member> members;
+  std::string id = {};      // random
+  std::vector<Member> members = {};
 
   std::vector<std::string> ids() const;
   // The rank of a member; -1 if it is none.
@@ -42,10 +42,10 @@ struct Generation {
 
 // What a process tells the one that leads.
 struct Registration {
-  Member member;
-  Generation accepted;     // the newest decision that it took part in, or knows of
-  Generation established;  // the newest one that became a group with it
-  std::int64_t step = -1;  // how many steps its state has; -1: it has none
+  Member member = {};
+  Generation accepted = {};     // the newest decision that it took part in, or knows of
+  Generation established = {};  // the newest one that became a group with it
+  std::int64_t step = -1;       // how many steps its state has; -1: it has none
   friend bool operator==(const Registration&, const Registration&) = default;
 };
 

@@ -29,14 +29,22 @@ void open_standard_streams() {
   if (fd > 2) ::close(fd);
 }
 
+// PyTorch's store is rank 0's: on its node, beside the port at which the launchers meet.
+void make_room_for_foreign_store(Round& round) {
+  const auto place = parse_host_port(round.nodes.front().address);
+  if (place.ok()) round.master_addr = place->host;
+  ++round.master_port;
+}
+
 class Agent {
  public:
   Agent(Job& job, NodeMeeting& meeting, const StopSignals& signals) : job_(job), meeting_(meeting), signals_(signals) {}
 
   int run() {
     while (!exit_code_) {
-      const auto round = meeting_.next_round(Deadline::after(job_.options.start_timeout), &StopSignals::requested);
+      auto round = meeting_.next_round(Deadline::after(job_.options.start_timeout), &StopSignals::requested);
       if (!round.ok()) return no_round(round.status());
+      if (!job_.serve_store && job_.options.max_nodes > 1) make_room_for_foreign_store(*round);
       const auto supervise = job_.options.elastic ? supervise_elastic : supervise_round;
       const RoundResult result = supervise(job_, meeting_, *round, signals_);
       conclude(*round, result);
@@ -61,7 +69,7 @@ class Agent {
         meeting_.end_job(fmt::format("{} could not start its ranks: {}", job_.host, result.error.message()));
         exit_code_ = result.error.code() == StatusCode::invalid_argument ? kUsageCode : 1;
         return;
-      case RoundResult::Kind::node_lost: job_.console.alarm(result.reason); return;
+      case RoundResult::Kind::node_lost: return lost_node(round, result.reason);
       case RoundResult::Kind::failed:
       case RoundResult::Kind::failed_elsewhere: return failed(round, result);
     }
@@ -81,20 +89,33 @@ class Agent {
     const RestartDecision decision =
         decide_restart(first.failure.rank, round.restarts, job_.options.max_restarts, at_once);
     if (!decision.reason.empty()) job_.console.say(decision.reason);
-    if (!decision.restart) return end(last_failure_code_.value(), first.failure);
+    if (decision.restart) return restart_after(decision.wait, *last_failure_code_);
+    meeting_.end_job(fmt::format("rank {} on {} failed with {}", first.failure.rank, first.failure.host,
+                                 describe_end(first.failure.exit_code, first.failure.signal)));
+    exit_code_ = last_failure_code_;
+  }
+
+  void lost_node(const Round& round, const std::string& reason) {
+    job_.console.alarm(reason);
+    const RestartDecision decision = decide_restart_after_loss(round.restarts, job_.options.max_restarts);
+    job_.console.say(decision.reason);
+    if (!decision.restart) {
+      meeting_.end_job(fmt::format("{}, and {}", reason, decision.reason));
+      exit_code_ = kRendezvousCode;
+      return;
+    }
+    restart_after(decision.wait, kRendezvousCode);
+  }
+
+  // Counts a restart of the job; `code` is the exit code where that cannot be done.
+  void restart_after(std::chrono::milliseconds wait, int code) {
     const auto count = meeting_.count_restart();
     if (!count.ok()) {
       job_.console.alarm(count.status().message());
-      exit_code_ = last_failure_code_;
-      return;
+      exit_code_ = code;
+    } else if (!pause(wait)) {
+      exit_code_ = interrupted();
     }
-    if (!pause(decision.wait)) exit_code_ = interrupted();
-  }
-
-  void end(int code, const RankFailure& failure) {
-    meeting_.end_job(fmt::format("rank {} on {} failed with {}", failure.rank, failure.host,
-                                 describe_end(failure.exit_code, failure.signal)));
-    exit_code_ = code;
   }
 
   int interrupted() {
@@ -136,10 +157,12 @@ int run_job(const RunOptions& options, const Environment& environment) {
   auto prepared = prepare_job(options, environment);
   if (!prepared.ok()) return usage_error(prepared.status());
   Job job = *std::move(prepared);
+  if (const auto warning = warn_of_meeting(options, environment)) job.console.say(*warning);
   auto meeting = make_meeting(job);
   if (!meeting.ok()) {
-    const bool usage = meeting.status().code() == StatusCode::already_exists ||
-                       meeting.status().code() == StatusCode::invalid_argument;
+    const StatusCode code = meeting.status().code();
+    const bool usage = code == StatusCode::already_exists || code == StatusCode::invalid_argument ||
+                       code == StatusCode::unauthenticated;
     fmt::print(stderr, "lockstep run: {}\n", meeting.status().message());
     return usage ? kUsageCode : kRendezvousCode;
   }

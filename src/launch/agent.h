@@ -6,7 +6,7 @@
 namespace lockstep::launch {
 
 inline constexpr int kUsageCode = 2;       // options, program or files that can never work; nothing was started
-inline constexpr int kRendezvousCode = 3;  // the nodes did not meet
+inline constexpr int kRendezvousCode = 3;  // the nodes did not meet, or one was lost
 
 // Runs the job and returns the exit code: 0; that of the rank that failed first (128 + signal); kUsageCode;
 // kRendezvousCode; 128 + the signal that interrupted the launcher. Installs signal handlers while it runs, and must be

@@ -125,7 +125,7 @@ class ElasticSupervisor {
     switch (event.kind) {
       case MeetingEvent::Kind::none: return;
       case MeetingEvent::Kind::rank_failed:
-        job_.console.say(fmt::format("on another node: {}", describe_rank_end({.failure = event.failure})));
+        job_.console.say(fmt::format("on another node: {}", describe_rank_end(remote_end(event.failure))));
         return;
       case MeetingEvent::Kind::node_lost:
         job_.console.alarm(fmt::format("node {} (pid {}) is gone; the others go on", node.host, node.pid));

@@ -24,6 +24,11 @@ std::string clock_time(std::int64_t time_ns) {
   return fmt::format("{:%H:%M:%S}.{:03}", local, time_ns / 1'000'000 % 1000);
 }
 
+// ", 3.2 s after its start", if that is known.
+std::string after_start(const RankEnd& end) {
+  return end.lived_seconds > 0 ? fmt::format(", {:.1f} s after its start", end.lived_seconds) : "";
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 // What a signal from outside usually means.
@@ -65,6 +70,19 @@ std::string describe_fallen(const std::vector<const RankEnd*>& fallen) {
 
 }  // namespace
 
+bool is_consequence(const RankEnd& end) {
+  if (end.success() || (end.failure.signal != 0 && end.failure.signal != SIGABRT)) return false;
+  if (!end.failure.reason.empty()) return says_peer_is_gone(end.failure.reason);
+  return says_peer_is_gone(fmt::format("{}", fmt::join(last_lines(end.stderr_tail, 10), "\n")));
+}
+
+RankEnd remote_end(const RankFailure& failure) {
+  RankEnd end;
+  end.failure = failure;
+  end.consequence = is_consequence(end);
+  return end;
+}
+
 std::string describe_end(int exit_code, int signal) {
   if (signal == 0) return fmt::format("exit code {}", exit_code);
   const char* const name = ::sigabbrev_np(signal);
@@ -100,8 +118,8 @@ std::vector<RankEnd> final_failures(const std::vector<RankEnd>& ends) {
 }
 
 std::string describe_rank_end(const RankEnd& end) {
-  return fmt::format("rank {} (pid {} on {}) ended with {} after {:.1f} s", end.failure.rank, end.failure.pid,
-                     end.failure.host, describe_end(end.failure.exit_code, end.failure.signal), end.lived_seconds);
+  return fmt::format("rank {} (pid {} on {}) ended with {}{}", end.failure.rank, end.failure.pid, end.failure.host,
+                     describe_end(end.failure.exit_code, end.failure.signal), after_start(end));
 }
 
 std::string loss_report(const RankEnd& end) {
@@ -132,8 +150,7 @@ std::string failure_report(const RankEnd& first, const std::vector<RankEnd>& end
   add_block(report, "where",
             fmt::format("{}, pid {}, local rank {} of node {}", failure.host, failure.pid, failure.local_rank,
                         failure.node_rank));
-  add_block(report, "when",
-            fmt::format("{}, {:.1f} s after its start", clock_time(failure.time_ns), first.lived_seconds));
+  add_block(report, "when", clock_time(failure.time_ns) + after_start(first));
   add_reason(report, first);
 
   std::vector<const RankEnd*> fallen;

@@ -29,6 +29,15 @@ std::string make_run_id(const RunOptions& options) {
   return fmt::format("{}-{}", text.data(), random_hex(2));
 }
 
+// Three descriptors for each rank add up; the usual soft limit is 1024. Returns what it was.
+rlimit raise_open_files() {
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit raised{.rlim_cur = before.rlim_max, .rlim_max = before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &raised);
+  return before;
+}
+
 }  // namespace
 
 Result<Job> prepare_job(RunOptions options, const Environment& environment) {
@@ -66,6 +75,7 @@ Result<Job> prepare_job(RunOptions options, const Environment& environment) {
              .binding = std::move(binding),
              .threads = threads,
              .serve_store = serve,
+             .open_files = raise_open_files(),
              .folder = *std::move(folder),
              .logs = *std::move(logs),
              .guard = *std::move(guard),

@@ -1,6 +1,8 @@
 // What all of a launcher's parts share: the job as this node sees it, made before anything is started.
 #pragma once
 
+#include <sys/resource.h>
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +30,7 @@ struct Job {
   std::vector<std::vector<int>> binding;  // cores by local rank; empty: anywhere
   int threads = 1;                        // per rank
   bool serve_store = true;
+  rlimit open_files{};  // of the ranks: what the launcher was given itself
   RuntimeDirectory folder;
   LogFiles logs;
   Guard guard;

@@ -87,19 +87,19 @@ Result<std::vector<int>> parse_ranks(const std::string& source, const std::strin
   return ranks;
 }
 
-Result<std::optional<std::chrono::milliseconds>> parse_rendezvous_conf(const std::string& source,
-                                                                       const std::string& text) {
-  std::optional<std::chrono::milliseconds> timeout;
-  if (text.empty()) return timeout;
+Result<RendezvousConf> parse_rendezvous_conf(const std::string& source, const std::string& text) {
+  RendezvousConf conf;
+  if (text.empty()) return conf;
   for (const auto& item : split(text, ',')) {
     const auto parts = split(item, '=');
     if (parts.size() != 2) return wrong(source, text, "key=value pairs with commas between them");
-    if (parts[0] != "timeout" && parts[0] != "join_timeout") continue;
+    const bool is_start = parts[0] == "timeout" || parts[0] == "join_timeout";
+    if (!is_start && parts[0] != "last_call_timeout") continue;
     const auto seconds = parse_seconds(source, parts[1]);
     if (!seconds.ok()) return seconds.status();
-    timeout = *seconds;
+    (is_start ? conf.start_timeout : conf.last_call) = *seconds;
   }
-  return timeout;
+  return conf;
 }
 
 }  // namespace lockstep::launch

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,8 +18,11 @@ Result<std::pair<int, int>> parse_node_range(const std::string& source, const st
 Result<std::chrono::milliseconds> parse_seconds(const std::string& source, const std::string& text);
 Result<StreamChoice> parse_streams(const std::string& source, const std::string& text);    // 0..3 or "0:1,1:2"
 Result<std::vector<int>> parse_ranks(const std::string& source, const std::string& text);  // "0,2"
-// "key=value,...": the join timeout of torchrun's --rdzv-conf (timeout or join_timeout), if it is there.
-Result<std::optional<std::chrono::milliseconds>> parse_rendezvous_conf(const std::string& source,
-                                                                       const std::string& text);
+// What is used of torchrun's --rdzv-conf, "key=value,...".
+struct RendezvousConf {
+  std::optional<std::chrono::milliseconds> start_timeout;  // join_timeout, or timeout
+  std::optional<std::chrono::milliseconds> last_call;      // last_call_timeout
+};
+Result<RendezvousConf> parse_rendezvous_conf(const std::string& source, const std::string& text);
 
 }  // namespace lockstep::launch

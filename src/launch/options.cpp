@@ -6,7 +6,7 @@
 #include <cctype>
 #include <string_view>
 
-#include "base/socket.h"
+#include "launch/endpoint.h"
 #include "launch/option_values.h"
 #include "rendezvous/whole_number.h"
 
@@ -82,9 +82,10 @@ Status set_backend(Draft&, const std::string& source, const std::string& text) {
 }
 
 Status set_conf(Draft& draft, const std::string& source, const std::string& text) {
-  const auto timeout = parse_rendezvous_conf(source, text);
-  if (!timeout.ok()) return timeout.status();
-  if (*timeout) draft.options.start_timeout = **timeout;
+  const auto conf = parse_rendezvous_conf(source, text);
+  if (!conf.ok()) return conf.status();
+  if (conf->start_timeout) draft.options.start_timeout = *conf->start_timeout;
+  if (conf->last_call) draft.options.last_call = *conf->last_call;
   return {};
 }
 
@@ -133,14 +134,16 @@ const std::vector<Option>& options_table() {
        [](Draft& draft, const std::string& source, const std::string& text) {
          return assign(parse_whole_number(source, text, 0, kMaxWorldSize - 1), draft.options.node_rank);
        }},
-      {"rdzv-endpoint", "HOST[:PORT]", "Where the nodes meet; the node on that host serves it (port 29400)",
+      {"rdzv-endpoint", "HOST[:PORT],..", "Where the nodes meet; the node on that host serves it (port 29400)",
        [](Draft& draft, const std::string&, const std::string& text) {
          draft.rdzv_endpoint = text;
          return Status();
        }},
       {"rdzv-id", "NAME", "The job's name, the same on all nodes", set_text<&RunOptions::run_id>},
       {"rdzv-backend", "c10d|static", "Accepted for torchrun's sake", set_backend},
-      {"rdzv-conf", "KEY=VALUE,..", "torchrun's; only timeout and join_timeout are used, as --start-timeout", set_conf},
+      {"rdzv-conf", "KEY=VALUE,..",
+       "torchrun's: join_timeout is --start-timeout; last_call_timeout: how long MIN nodes wait for more (30)",
+       set_conf},
       {"master-addr", "HOST", "The host part of --rdzv-endpoint",
        [](Draft& draft, const std::string&, const std::string& text) {
          draft.master_addr = text;
@@ -290,28 +293,41 @@ Status read_arguments(const std::vector<std::string>& arguments, Draft& draft) {
   return {};
 }
 
+// "a:1,b", each with a port or the default one.
+Result<std::vector<HostPort>> endpoints_of(const std::string& text) {
+  std::string complete;
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t end = std::min(text.find(',', start), text.size());
+    const std::string one = text.substr(start, end - start);
+    const bool has_port = one.find(':') != std::string::npos && !one.ends_with(']');
+    complete +=
+        fmt::format("{}{}{}", complete.empty() ? "" : ",", one, has_port ? "" : fmt::format(":{}", kDefaultPort));
+    start = end + 1;
+  }
+  return parse_endpoints(complete);
+}
+
 Status read_endpoint(Draft& draft) {
   RunOptions& options = draft.options;
   if (!draft.rdzv_endpoint.empty()) {
     const std::string& text = draft.rdzv_endpoint;
-    const bool has_port = text.find(':') != std::string::npos && !text.ends_with(']');
-    const auto endpoint = parse_host_port(has_port ? text : fmt::format("{}:{}", text, kDefaultPort));
-    if (!endpoint.ok()) return endpoint.status().with_context("--rdzv-endpoint");
-    if (!draft.master_addr.empty() && draft.master_addr != endpoint->host) {
+    auto endpoints = endpoints_of(text);
+    if (!endpoints.ok()) return endpoints.status().with_context("--rdzv-endpoint");
+    const HostPort& first = endpoints->front();
+    if (!draft.master_addr.empty() && draft.master_addr != first.host) {
       return wrong(fmt::format("--rdzv-endpoint is '{}', but --master-addr is '{}'; say where the nodes meet once",
                                text, draft.master_addr));
     }
-    if (draft.master_port && *draft.master_port != endpoint->port) {
+    if (draft.master_port && *draft.master_port != first.port) {
       return wrong(fmt::format("--rdzv-endpoint is '{}', but --master-port is {}; say where the nodes meet once", text,
                                *draft.master_port));
     }
-    options.endpoint_host = endpoint->host;
-    options.endpoint_port = endpoint->port;
-    return {};
+    options.endpoints = *std::move(endpoints);
+  } else if (!draft.master_addr.empty() || draft.master_port) {
+    const bool alone = draft.master_addr.empty();
+    const auto port = static_cast<std::uint16_t>(draft.master_port.value_or(kDefaultPort));
+    options.endpoints = {{.host = alone ? "127.0.0.1" : draft.master_addr, .port = port}};
   }
-  options.endpoint_host = draft.master_addr;
-  const bool port_matters = options.max_nodes > 1 || !draft.master_addr.empty();
-  options.endpoint_port = static_cast<std::uint16_t>(draft.master_port.value_or(port_matters ? kDefaultPort : 0));
   return {};
 }
 
@@ -325,13 +341,14 @@ Status check_nodes(const Draft& draft) {
     if (!draft.rdzv_endpoint.empty() || !draft.master_addr.empty())
       return wrong("--standalone takes any free port of this host; leave out --rdzv-endpoint and --master-addr");
   }
-  if (options.max_nodes > 1 && options.endpoint_host.empty()) {
+  if (options.max_nodes > 1 && draft.rdzv_endpoint.empty() && draft.master_addr.empty()) {
     return wrong(
         fmt::format("--nnodes is {}, but nothing says where the nodes meet; give all of them the same --rdzv-endpoint "
                     "HOST:PORT, where HOST is one of them",
                     options.max_nodes));
   }
-  if (options.max_nodes > 1 && options.endpoint_port == 0)
+  const auto has_no_port = [](const HostPort& endpoint) { return endpoint.port == 0; };
+  if (options.max_nodes > 1 && std::any_of(options.endpoints.begin(), options.endpoints.end(), has_no_port))
     return wrong("port 0 means any free port, which the other nodes could not know; give the endpoint a port");
   if (options.node_rank && *options.node_rank >= options.max_nodes) {
     return wrong(fmt::format("--node-rank is {}, but --nnodes is {}; expected a number from 0 to {}",
@@ -404,7 +421,7 @@ std::string run_help() {
   }
   text +=
       "\nExit codes: that of the rank that failed first (128 + the number of its signal); 2 wrong options;\n"
-      "3 the nodes did not meet; 130 and 143 interrupted by SIGINT and SIGTERM.\n";
+      "3 the nodes did not meet, or one was lost; 130 and 143 interrupted by SIGINT and SIGTERM.\n";
   return text;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/socket.h"
 #include "lockstep/base/status.h"
 #include "rendezvous/environment.h"
 
@@ -31,9 +32,9 @@ struct RunOptions {
   int min_nodes = 1;
   int max_nodes = 1;
   std::optional<int> node_rank = {};
-  // Where nodes meet, and where ranks of one node meet. Host empty: not said, one node alone. Port 0: any.
-  std::string endpoint_host = {};
-  std::uint16_t endpoint_port = 0;
+  // Where nodes meet (--rdzv-endpoint a:1,b:2: the second if the first is lost), and where the ranks of a single node
+  // do. Empty: not said, one node alone. Port 0: any free one.
+  std::vector<HostPort> endpoints = {};
   std::string local_addr = {};  // under which other nodes reach this one; empty: found out
   std::string run_id = {};      // empty: not said
   std::string role = "default";
@@ -43,6 +44,7 @@ struct RunOptions {
   int max_restarts = 0;
   std::chrono::milliseconds monitor_interval{100};
   std::chrono::milliseconds start_timeout{600'000};
+  std::chrono::milliseconds last_call{30'000};  // with MIN nodes there: how long the others may still come
   std::chrono::milliseconds shutdown_timeout{30'000};
 
   std::string log_dir = {};

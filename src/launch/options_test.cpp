@@ -27,7 +27,7 @@ TEST(RunOptions, DefaultsAreOneRankOnOneNode) {
   EXPECT_EQ(options->nproc, 1);
   EXPECT_EQ(options->max_nodes, 1);
   EXPECT_EQ(options->max_restarts, 0);
-  EXPECT_EQ(options->endpoint_port, 0);
+  EXPECT_TRUE(options->endpoints.empty());
   EXPECT_EQ(options->program, "./train");
   EXPECT_TRUE(options->bind);
 }
@@ -63,29 +63,36 @@ TEST(RunOptions, EveryOptionAlsoComesFromItsVariableAndTheCommandLineWins) {
                                {"PET_LOG_DIR", "logs"},
                                {"PET_TEE", "3"},
                                {"PET_RDZV_BACKEND", "c10d"},
-                               {"PET_RDZV_CONF", "timeout=7,read_timeout=1"}};
+                               {"PET_RDZV_CONF", "timeout=7,read_timeout=1,last_call_timeout=2"}};
   const auto options = parse({"--max-restarts", "1", "p"}, variables);
   ASSERT_TRUE(options.ok()) << options.status().message();
   EXPECT_EQ(options->nproc, 4);
   EXPECT_EQ(options->min_nodes, 2);
   EXPECT_EQ(options->max_nodes, 3);
-  EXPECT_EQ(options->endpoint_host, "a");
-  EXPECT_EQ(options->endpoint_port, 1);
+  ASSERT_EQ(options->endpoints.size(), 1U);
+  EXPECT_EQ(options->endpoints[0].host, "a");
+  EXPECT_EQ(options->endpoints[0].port, 1);
   EXPECT_EQ(options->run_id, "job");
   EXPECT_EQ(options->max_restarts, 1);
   EXPECT_FALSE(options->bind);
   EXPECT_EQ(options->log_dir, "logs");
   EXPECT_TRUE(options->tee.contains(1, 2));
   EXPECT_EQ(options->start_timeout, std::chrono::seconds(7));
+  EXPECT_EQ(options->last_call, std::chrono::seconds(2));
 }
 
 TEST(RunOptions, TheEndpointIsTheOneOfTorchrunInBothForms) {
-  EXPECT_EQ(parse({"--nnodes=2", "--rdzv-endpoint=a", "p"})->endpoint_port, 29400);
-  EXPECT_EQ(parse({"--nnodes=2", "--rdzv-endpoint=[::1]:5", "p"})->endpoint_host, "::1");
-  const auto master = parse({"--nnodes=2", "--node-rank=1", "--master-addr=a", "--master-port=6", "p"});
-  ASSERT_TRUE(master.ok());
-  EXPECT_EQ(master->endpoint_host, "a");
-  EXPECT_EQ(master->endpoint_port, 6);
+  const auto texts = [](const Result<RunOptions>& options) {
+    std::vector<std::string> result;
+    for (const auto& endpoint : options->endpoints)
+      result.push_back(endpoint.host + " " + std::to_string(endpoint.port));
+    return result;
+  };
+  EXPECT_THAT(texts(parse({"--nnodes=2", "--rdzv-endpoint=a", "p"})), ElementsAre("a 29400"));
+  EXPECT_THAT(texts(parse({"--nnodes=2", "--rdzv-endpoint=[::1]:5,b", "p"})), ElementsAre("::1 5", "b 29400"));
+  EXPECT_THAT(texts(parse({"--nnodes=2", "--node-rank=1", "--master-addr=a", "--master-port=6", "p"})),
+              ElementsAre("a 6"));
+  EXPECT_THAT(texts(parse({"--master-port=6", "p"})), ElementsAre("127.0.0.1 6"));
 }
 
 TEST(RunOptions, ElasticJobsMayRestartUnlessToldOtherwise) {

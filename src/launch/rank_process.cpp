@@ -25,6 +25,7 @@ struct Prepared {
   std::vector<char*> environment;
   cpu_set_t* cores = nullptr;
   std::size_t cores_size = 0;
+  rlimit open_files;
   int streams[3];
   int guard;
   int error_pipe;
@@ -84,6 +85,7 @@ void reset_signals() {
   if (::getppid() != prepared.launcher) ::_exit(127);
   // A hint: where a core has gone meanwhile, the rank runs anywhere.
   if (prepared.cores != nullptr) ::sched_setaffinity(0, prepared.cores_size, prepared.cores);
+  ::setrlimit(RLIMIT_NOFILE, &prepared.open_files);
   for (int stream = 0; stream < 3; ++stream) ::dup2(prepared.streams[stream], stream);
   reset_signals();
   ::execve(prepared.path, prepared.arguments.data(), prepared.environment.data());
@@ -158,6 +160,7 @@ Result<RankProcess> RankProcess::start(const ProcessSpec& spec, const Guard& gua
                           .environment = pointers(spec.environment),
                           .cores = cores.get(),
                           .cores_size = cores.size(),
+                          .open_files = spec.open_files,
                           .streams = {or_null(spec.stdin_fd), or_null(spec.stdout_fd), or_null(spec.stderr_fd)},
                           .guard = guard.fd(),
                           .error_pipe = error_writer.get(),

@@ -1,6 +1,7 @@
 // One life of a rank: a process, from its start to its end.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -18,6 +19,7 @@ struct ProcessSpec {
   std::vector<std::string> arguments;    // argv
   std::vector<std::string> environment;  // "NAME=value"
   std::vector<int> cores;                // empty: any
+  rlimit open_files{};                   // how many the process may open
   int stdin_fd = -1;                     // -1: /dev/null
   int stdout_fd = -1;
   int stderr_fd = -1;

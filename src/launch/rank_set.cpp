@@ -1,7 +1,6 @@
 #include "launch/rank_set.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -30,13 +29,6 @@ std::string with_frames(const CrashText& crash) {
   std::string text = crash.cause;
   for (std::size_t i = 0; i < crash.frames.size(); ++i) text += fmt::format("\n#{:<2} {}", i, crash.frames[i]);
   return text;
-}
-
-// A rank that notices the loss of another throws or returns an error; it does not crash or get killed.
-bool is_consequence(const RankEnd& end) {
-  if (end.success() || (end.failure.signal != 0 && end.failure.signal != SIGABRT)) return false;
-  if (!end.failure.reason.empty()) return says_peer_is_gone(end.failure.reason);
-  return says_peer_is_gone(fmt::format("{}", fmt::join(last_lines(end.stderr_tail, 10), "\n")));
 }
 
 }  // namespace
@@ -74,6 +66,7 @@ Status RankSet::start(const Round& round, const Life& life) {
                                      .arguments = job_.command.arguments,
                                      .environment = child_environment(job_.environment, round, place),
                                      .cores = job_.binding.empty() ? std::vector<int>() : job_.binding[index],
+                                     .open_files = job_.open_files,
                                      .stdin_fd = reads_stdin ? STDIN_FILENO : -1,
                                      .stdout_fd = out->write_end(),
                                      .stderr_fd = err->write_end()},

@@ -40,8 +40,13 @@ std::chrono::milliseconds back_off(int earlier) {
 
 RestartDecision decide_restart(int rank, int restarts, int max_restarts, int at_once) {
   if (max_restarts == 0) return refuse("");
+  if (at_once >= RestartHistory::kMaxAtOnce && restarts < max_restarts) return refuse(died_at_once(rank));
+  return decide_restart_after_loss(restarts, max_restarts);
+}
+
+RestartDecision decide_restart_after_loss(int restarts, int max_restarts) {
+  if (max_restarts == 0) return refuse("no restarts are allowed (see --max-restarts)");
   if (restarts >= max_restarts) return refuse(fmt::format("all {} restarts are used up", max_restarts));
-  if (at_once >= RestartHistory::kMaxAtOnce) return refuse(died_at_once(rank));
   const auto wait = back_off(restarts);
   return {.restart = true,
           .wait = wait,

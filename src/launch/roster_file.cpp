@@ -4,22 +4,14 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
 
 #include "base/socket.h"
+#include "launch/store_meeting_records.h"
 
 namespace lockstep::launch {
-
-std::optional<std::uint64_t> roster_number(const std::string& roster) {
-  const std::size_t size = std::min(roster.find('\n'), roster.size());
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(roster.data(), roster.data() + size, number);
-  if (error != std::errc() || end != roster.data() + size) return std::nullopt;
-  return number;
-}
 
 std::optional<std::string> RosterFile::take_newer() {
   struct stat info {};
@@ -30,16 +22,15 @@ std::optional<std::string> RosterFile::take_newer() {
   std::ifstream file(path_, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
-  const auto number = roster_number(text.str());
-  if (!number || (any_ && *number <= newest_)) return std::nullopt;
-  newest_ = *number;
-  any_ = true;
+  const std::int64_t number = roster_number(text.str());
+  if (number <= newest_) return std::nullopt;
+  newest_ = number;
   return text.str();
 }
 
 Status RosterFile::offer(const std::string& roster) {
-  const auto number = roster_number(roster);
-  if (!number || (any_ && *number <= newest_)) return {};
+  const std::int64_t number = roster_number(roster);
+  if (number <= newest_) return {};
   const std::string temporary = path_ + ".launcher";
   std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
   file << roster;
@@ -48,8 +39,7 @@ Status RosterFile::offer(const std::string& roster) {
     return Status(StatusCode::unavailable,
                   fmt::format("the roster cannot be written to '{}': {}", path_, errno_text(errno)));
   }
-  newest_ = *number;
-  any_ = true;
+  newest_ = number;
   return {};
 }
 

@@ -9,9 +9,6 @@
 
 namespace lockstep::launch {
 
-// The number in a roster's first line (decimal); nullopt if there is none. Pure.
-std::optional<std::uint64_t> roster_number(const std::string& roster);
-
 // Ranks replace the file as a whole (rename), and so does this. Used by one thread.
 class RosterFile {
  public:
@@ -24,8 +21,7 @@ class RosterFile {
 
  private:
   std::string path_;
-  std::uint64_t newest_ = 0;
-  bool any_ = false;
+  std::int64_t newest_ = -1;  // number
   struct Seen {
     std::uint64_t inode = 0;
     std::int64_t time_ns = 0;

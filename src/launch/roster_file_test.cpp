@@ -24,14 +24,6 @@ class RosterFileTest : public testing::Test {
   RosterFile file_{path()};
 };
 
-TEST(RosterNumber, IsTheFirstLine) {
-  EXPECT_EQ(roster_number("12\nrest"), 12U);
-  EXPECT_EQ(roster_number("12"), 12U);
-  EXPECT_FALSE(roster_number(""));
-  EXPECT_FALSE(roster_number("12 \nrest"));
-  EXPECT_FALSE(roster_number("x\n1"));
-}
-
 TEST_F(RosterFileTest, GivesEachNewerRosterOnce) {
   EXPECT_FALSE(file_.take_newer());
   replace("1\na");

@@ -49,7 +49,8 @@ class RoundSupervisor {
     if (!alone() && !stopped_) handle(meeting_.poll());
     if (stopped_) return;
     const RankEnd* const first = first_failure(result_.ends);
-    if (first != nullptr && settled_->expired()) {
+    const bool all_known = alone() && ranks_.running() == 0;
+    if (first != nullptr && (all_known || settled_->expired())) {
       const Status reported = meeting_.report_failure(first->failure);
       if (!reported.ok()) job_.console.say("the other nodes could not be told: " + reported.message());
       stop(RoundResult::Kind::failed, SIGTERM);
@@ -72,7 +73,7 @@ class RoundSupervisor {
     switch (event.kind) {
       case MeetingEvent::Kind::none: return;
       case MeetingEvent::Kind::rank_failed:
-        result_.ends.push_back({.failure = event.failure});
+        result_.ends.push_back(remote_end(event.failure));
         return stop(RoundResult::Kind::failed_elsewhere, SIGTERM);
       case MeetingEvent::Kind::node_lost:
         result_.reason = fmt::format("node {} (pid {}) is gone", event.node.host, event.node.pid);

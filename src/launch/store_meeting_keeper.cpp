@@ -39,6 +39,15 @@ bool HallKeeper::lives(const std::string& id) const {
   return peer != peers_.end() && peer->second.lives;
 }
 
+bool HallKeeper::takes_part(const std::string& id) const {
+  return std::any_of(hall_.round.nodes.begin(), hall_.round.nodes.end(),
+                     [&](const auto& node) { return node.id == id; });
+}
+
+bool HallKeeper::wants_next_round(const NodeState& state) const {
+  return state.wants_round && (!takes_part(state.record.id) || state.round == hall_.round.number);
+}
+
 bool HallKeeper::is_alone() const {
   return std::none_of(peers_.begin(), peers_.end(),
                       [&](const auto& peer) { return peer.first != self_.id && peer.second.lives; });
@@ -69,20 +78,27 @@ void HallKeeper::update(const std::map<std::string, std::string>& pairs, Clock::
 }
 
 void HallKeeper::read_announcements(const std::map<std::string, std::string>& pairs, Clock::time_point now) {
+  // Whoever keeps the meeting was here first, and gets the first ranks where nobody asked for them.
+  if (const auto own = pairs.find(kNodePrefix + self_.id); own != pairs.end()) {
+    read_announcement(self_.id, own->second, pairs, now);
+  }
   for (auto entry = pairs.lower_bound(kNodePrefix); entry != pairs.end() && entry->first.starts_with(kNodePrefix);
        ++entry) {
     const std::string id = entry->first.substr(kNodePrefix.size());
-    if (refusals_.contains(id)) continue;
-    const auto state = parse_node_state(entry->second);
-    if (!state.ok() || state->record.id != id) {
-      refusals_[id] = fmt::format("node {} cannot take part: {}", printable(id),
-                                  state.ok() ? "it announced itself under another name" : state.status().message());
-      continue;
-    }
-    if (const auto refusal = refuse_config(hall_.job, hall_.keeper, state->job, state->record)) {
-      refusals_[id] = *refusal;
-      continue;
-    }
+    if (id != self_.id) read_announcement(id, entry->second, pairs, now);
+  }
+}
+
+void HallKeeper::read_announcement(const std::string& id, const std::string& bytes,
+                                   const std::map<std::string, std::string>& pairs, Clock::time_point now) {
+  if (refusals_.contains(id)) return;
+  const auto state = parse_node_state(bytes);
+  if (!state.ok() || state->record.id != id) {
+    refusals_[id] = fmt::format("node {} cannot take part: {}", printable(id),
+                                state.ok() ? "it announced itself under another name" : state.status().message());
+  } else if (const auto refusal = refuse_config(hall_.job, hall_.keeper, state->job, state->record)) {
+    refusals_[id] = *refusal;
+  } else {
     read_peer(id, *state, pairs, now);
   }
 }
@@ -201,7 +217,7 @@ void HallKeeper::decide(Clock::time_point now) {
   for (const auto& id : arrivals_) {
     const Peer& peer = peers_.at(id);
     if (!peer.lives || peer.on_hold) continue;
-    view.attendants.push_back({.node = peer.state.record, .wants_round = peer.state.wants_round});
+    view.attendants.push_back({.node = peer.state.record, .wants_round = wants_next_round(peer.state)});
   }
   for (const auto& node : hall_.round.nodes) {
     if (!lives(node.id) && !lost_.contains(node.id) && !ended_.contains(node.id)) view.awaited.insert(node.id);
@@ -232,23 +248,18 @@ void HallKeeper::sum_up() {
   hall_.failures.clear();
   for (const auto& id : arrivals_) {
     const NodeState& state = peers_.at(id).state;
-    const bool takes_part = std::any_of(hall_.round.nodes.begin(), hall_.round.nodes.end(),
-                                        [&](const auto& node) { return node.id == id; });
     if (state.finished && (state.round == hall_.round.number || hall_.job.elastic)) {
       finished.insert(id);
     } else if (lives(id)) {
       finished.erase(id);
     }
-    const bool is_out = !takes_part || (lost_.contains(id) && state.wants_round);
+    const bool is_out = !takes_part(id) || (lost_.contains(id) && wants_next_round(state));
     if (lives(id) && is_out) hall_.waiting.push_back(state.record);
     for (const auto& failure : state.failures) {
       if (failure.round == hall_.round.number || hall_.job.elastic) hall_.failures.push_back(failure);
     }
   }
-  std::erase_if(finished, [&](const std::string& id) {
-    return std::none_of(hall_.round.nodes.begin(), hall_.round.nodes.end(),
-                        [&](const auto& node) { return node.id == id; });
-  });
+  std::erase_if(finished, [&](const std::string& id) { return !takes_part(id); });
   hall_.finished = to_vector(finished);
 }
 

@@ -56,6 +56,8 @@ class HallKeeper {
   };
 
   void read_announcements(const std::map<std::string, std::string>& pairs, Clock::time_point now);
+  void read_announcement(const std::string& id, const std::string& bytes,
+                         const std::map<std::string, std::string>& pairs, Clock::time_point now);
   void read_peer(const std::string& id, const NodeState& state, const std::map<std::string, std::string>& pairs,
                  Clock::time_point now);
   void adopt_knowledge();
@@ -66,6 +68,10 @@ class HallKeeper {
   void begin_round(const MeetingDecision& decision);
   void sum_up();
   bool lives(const std::string& id) const;
+  bool takes_part(const std::string& id) const;
+  // Waits for the round after this one. A node of this round that has not entered it does not: what it wrote before
+  // was about this one.
+  bool wants_next_round(const NodeState& state) const;
 
   const NodeRecord self_;
   const KeeperOptions options_;

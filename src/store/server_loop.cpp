@@ -222,10 +222,10 @@ void ServerLoop::doom(ServerConnection& connection, const Status& why) {
   connection.doomed = true;
   doomed_.push_back(&connection);
   leave_unauthenticated(connection);
-  if (!connection.authenticated() && why.code() == StatusCode::peer_lost) {
-    log_debug("{} connected and left without proving anything", connection.peer());
-  } else if (!connection.authenticated()) {
-    log_warn("refused a connection from {}: {}", connection.peer(), why.message());
+  if (!connection.authenticated()) {
+    // One that was closed before it proved anything is a look at the port: a launcher's, a load balancer's.
+    log(why.code() == StatusCode::peer_lost ? LogLevel::debug : LogLevel::warn, "refused a connection from {}: {}",
+        connection.peer(), why.message());
   } else if (why.code() == StatusCode::peer_lost) {
     log_debug("the store's client {} is gone: {}", connection.peer(), why.message());
   } else {

@@ -60,7 +60,14 @@ int run_logged_training(const TrainingPlan& plan) {
       state,
       [&](elastic::Context& context) {
         DistributedDataParallel ddp(model, {.sample_weighted = true});
-        while (context.epoch() < plan.epochs) {
+        // All ranks decide the same: the first one looks.
+        const auto is_over = [&] {
+          if (plan.epochs > 0) return context.epoch() >= plan.epochs;
+          torch::Tensor over = torch::full({1}, ::access(plan.finish.c_str(), F_OK) == 0 ? 1 : 0, torch::kLong);
+          broadcast(over, 0);
+          return over.item<std::int64_t>() != 0;
+        };
+        while (!is_over()) {
           while (const auto indices = context.next_batch(static_cast<std::size_t>(plan.batch))) {
             const auto where = [&](std::int64_t step) {
               return fmt::format("{} {} {} {}", context.epoch(), step, context.generation(), context.rank());
@@ -78,6 +85,7 @@ int run_logged_training(const TrainingPlan& plan) {
             context.commit();
             if (plan.step_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(plan.step_ms));
           }
+          log.write(fmt::format("end {}", context.epoch()));
           context.next_epoch();
         }
       },

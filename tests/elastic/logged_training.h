@@ -18,12 +18,13 @@ struct TrainingPlan {
   std::string folder;  // of the logs
   int samples = 240;
   int batch = 4;
-  int epochs = 3;
+  int epochs = 3;  // 0: until the file `finish` exists
+  std::string finish = {};
   int step_ms = 0;  // a pause in each step
   int heartbeat_ms = 10000;
   int silence_ms = 5000;
 
-  // From and to variables: LOG_FOLDER, SAMPLES, BATCH, EPOCHS, STEP_MS, HEARTBEAT_MS, SILENCE_MS.
+  // From and to variables: LOG_FOLDER, SAMPLES, BATCH, EPOCHS, FINISH, STEP_MS, HEARTBEAT_MS, SILENCE_MS.
   static TrainingPlan from_environment();
   std::map<std::string, std::string> variables() const;
 };
@@ -34,6 +35,7 @@ int run_logged_training(const TrainingPlan& plan);
 struct TrainingLog {
   std::vector<std::string> problems;  // empty: everything holds
   std::int64_t steps = 0;             // committed
+  int epochs = 0;                     // completed
   int generations = 0;
   std::map<std::int64_t, std::string> losses;  // by step, of rank 0, as hexadecimal floats
   std::map<std::int64_t, std::string> hashes;  // by step

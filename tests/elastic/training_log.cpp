@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -34,6 +35,7 @@ TrainingPlan TrainingPlan::from_environment() {
   plan.samples = number_from("SAMPLES", plan.samples);
   plan.batch = number_from("BATCH", plan.batch);
   plan.epochs = number_from("EPOCHS", plan.epochs);
+  if (const char* finish = std::getenv("FINISH"); finish != nullptr) plan.finish = finish;
   plan.step_ms = number_from("STEP_MS", plan.step_ms);
   plan.heartbeat_ms = number_from("HEARTBEAT_MS", plan.heartbeat_ms);
   plan.silence_ms = number_from("SILENCE_MS", plan.silence_ms);
@@ -45,6 +47,7 @@ std::map<std::string, std::string> TrainingPlan::variables() const {
           {"SAMPLES", std::to_string(samples)},
           {"BATCH", std::to_string(batch)},
           {"EPOCHS", std::to_string(epochs)},
+          {"FINISH", finish},
           {"STEP_MS", std::to_string(step_ms)},
           {"HEARTBEAT_MS", std::to_string(heartbeat_ms)},
           {"SILENCE_MS", std::to_string(silence_ms)}};
@@ -56,6 +59,7 @@ TrainingLog check_training(const TrainingPlan& plan) {
   std::map<Key, Begun> begun;
   std::map<Key, Committed> committed;
   std::set<std::int64_t> generations;
+  TrainingLog result;
   for (const auto& file : std::filesystem::directory_iterator(plan.folder)) {
     std::ifstream log(file.path());
     for (std::string line; std::getline(log, line);) {
@@ -77,11 +81,12 @@ TrainingLog check_training(const TrainingPlan& plan) {
         committed[key].hashes.insert(hash);
         if (rank == 0) committed[key].loss = loss;
         generations.insert(generation);
+      } else if (kind == "end") {
+        result.epochs = std::max(result.epochs, static_cast<int>(epoch) + 1);
       }
     }
   }
 
-  TrainingLog result;
   result.generations = static_cast<int>(generations.size());
   std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> last_generation;  // of each step
   for (const auto& [key, one] : committed) {
@@ -108,7 +113,7 @@ TrainingLog check_training(const TrainingPlan& plan) {
     result.hashes[step] = *committed[{epoch, step, generation}].hashes.begin();
   }
   result.steps = static_cast<std::int64_t>(last_generation.size());
-  for (int epoch = 0; epoch < plan.epochs; ++epoch) {
+  for (int epoch = 0; epoch < result.epochs; ++epoch) {
     int lost = 0, repeated = 0;
     for (int sample = 0; sample < plan.samples; ++sample) {
       lost += used[epoch][sample] == 0 ? 1 : 0;

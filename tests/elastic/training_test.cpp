@@ -54,6 +54,7 @@ class ElasticTraining : public ::testing::Test {
     const TrainingLog log = check_training(plan_);
     EXPECT_THAT(log.problems, ::testing::IsEmpty());
     EXPECT_GT(log.steps, 0);
+    EXPECT_EQ(log.epochs, plan_.epochs);
   }
 
   std::string folder_;

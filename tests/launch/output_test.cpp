@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <sstream>
@@ -149,6 +150,13 @@ TEST(LaunchOutput, ColoursAreForTerminalsOnly) {
   EXPECT_THAT(run_in_shell(on_terminal, {{"TERM", "xterm"}}), HasSubstr("\033[36m[rank 0] \033[0mx"));
   EXPECT_THAT(run_in_shell(on_terminal, {{"TERM", "xterm"}, {"NO_COLOR", "1"}}), HasSubstr("[rank 0] x"));
   EXPECT_THAT(run_in_shell(on_terminal, {{"TERM", "xterm"}, {"NO_COLOR", "1"}}), Not(HasSubstr("\033")));
+}
+
+TEST(LaunchOutput, ManyRanksNeedNoHigherLimitAndKeepTheirOwn) {
+  const std::string limited =
+      run_in_shell("ulimit -S -n 64; $LAUNCH --nproc-per-node 50 sh -c 'ulimit -S -n' | sort | uniq -c");
+  EXPECT_EQ(std::count(limited.begin(), limited.end(), '\n'), 50) << limited;
+  EXPECT_THAT(limited, HasSubstr("[rank 49] 64\n"));
 }
 
 TEST(LaunchOutput, ManyRanksStartQuickly) {

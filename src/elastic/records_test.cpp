@@ -1,0 +1,102 @@
+#include "elastic/records.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "elastic/roster.h"
+
+namespace lockstep::elastic {
+namespace {
+
+const Generation kGeneration = {
+    .number = 7,
+    .id = "abc",
+    .members = {{.id = "x", .host = "node \"1\"", .pid = 4711, .door = "[::1]:29400", .site = "s"}, {.id = "y"}}};
+
+TEST(Records, ComeBackAsTheyWere) {
+  const Registration registration{
+      .member = kGeneration.members[0], .accepted = kGeneration, .established = {}, .step = 12};
+  const Answer answer{
+      .kind = Answer::Kind::join, .generation = kGeneration, .source = 1, .transfer = true, .reason = "r"};
+  EXPECT_EQ(parse_generation(format(kGeneration)).value(), kGeneration);
+  EXPECT_EQ(parse_registration(format(registration)).value(), registration);
+  EXPECT_EQ(parse_answer(format(answer)).value(), answer);
+}
+
+TEST(Records, CutShortAnywhereAreRefused) {
+  const std::string whole = format(Answer{.kind = Answer::Kind::join, .generation = kGeneration});
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    EXPECT_EQ(parse_answer(whole.substr(0, size)).status().code(), StatusCode::protocol_error) << size;
+  }
+}
+
+TEST(Records, ASourceThatIsNoMemberIsRefused) {
+  const Answer answer{.kind = Answer::Kind::join, .generation = kGeneration, .source = 2};
+  EXPECT_FALSE(parse_answer(format(answer)).ok());
+}
+
+class RosterFile : public ::testing::Test {
+ protected:
+  RosterFile() {
+    char name[] = "/tmp/lockstep_roster_XXXXXX";
+    folder_ = ::mkdtemp(name);
+    path_ = folder_ + "/roster";
+  }
+  ~RosterFile() override { std::filesystem::remove_all(folder_); }
+  std::string folder_, path_;
+};
+
+TEST_F(RosterFile, IsEmptyUntilWritten) {
+  EXPECT_EQ(read_roster(path_).value().generation.number, 0);
+  ASSERT_TRUE(write_roster(path_, {.generation = kGeneration}).ok());
+  EXPECT_EQ(read_roster(path_).value().generation, kGeneration);
+  std::ifstream file(path_);
+  std::string first_line;
+  std::getline(file, first_line);
+  EXPECT_EQ(first_line, "7");
+}
+
+TEST_F(RosterFile, NeverGoesBack) {
+  ASSERT_TRUE(write_roster(path_, {.generation = kGeneration, .finished = true}).ok());
+  Generation older = kGeneration;
+  older.number = 6;
+  ASSERT_TRUE(write_roster(path_, {.generation = older}).ok());
+  ASSERT_TRUE(write_roster(path_, {.generation = kGeneration}).ok());
+  EXPECT_EQ(read_roster(path_).value().generation.number, 7);
+  EXPECT_TRUE(read_roster(path_).value().finished);
+}
+
+TEST_F(RosterFile, ManyWritersLeaveTheNewest) {
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < 4; ++writer) {
+    writers.emplace_back([this, writer] {
+      for (int number = writer; number < 200; number += 4) {
+        Generation generation = kGeneration;
+        generation.number = number;
+        EXPECT_TRUE(write_roster(path_, {.generation = generation}).ok());
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(read_roster(path_).value().generation.number, 199);
+}
+
+TEST_F(RosterFile, GarbageIsAnErrorToReadersAndReplacedByWriters) {
+  std::ofstream(path_) << "what is this\n";
+  EXPECT_EQ(read_roster(path_).status().code(), StatusCode::protocol_error);
+  ASSERT_TRUE(write_roster(path_, {.generation = kGeneration}).ok());
+  EXPECT_TRUE(read_roster(path_).ok());
+}
+
+TEST_F(RosterFile, AFolderThatIsGoneIsSaid) {
+  const Status status = write_roster(folder_ + "/none/roster", {.generation = kGeneration});
+  EXPECT_EQ(status.code(), StatusCode::unavailable);
+  EXPECT_NE(status.message().find("/none/roster"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::elastic

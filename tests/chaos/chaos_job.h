@@ -1,0 +1,64 @@
+// An elastic training on several hosts (network namespaces), one `lockstep run` on each, and hands to break it with.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "elastic/logged_training.h"
+#include "support/hosts.h"
+#include "support/process_set.h"
+
+namespace lockstep::testing {
+
+struct ChaosOptions {
+  int hosts = 3;
+  int ranks = 2;         // on each host
+  std::string launcher;  // the lockstep command
+  std::string program;   // the training
+  std::string folder;    // of everything that the job writes
+  TrainingPlan plan = {};
+};
+
+class ChaosJob {
+ public:
+  ChaosJob(const ChaosOptions& options, HostSet& hosts);
+  // Kills what is left.
+  ~ChaosJob();
+
+  // The launcher of a host, again where it was killed.
+  void start_node(int host);
+  bool node_runs(int host) const;
+  // kill -9 of the launcher; its ranks die with it.
+  void kill_node(int host);
+  // The pids of all ranks that run now, on one host or on all.
+  std::vector<pid_t> ranks(std::optional<int> host = std::nullopt) const;
+
+  // The highest step that any process has committed so far; -1: none.
+  std::int64_t newest_step();
+  // False at the deadline, or when no launcher runs any more.
+  bool wait_for_step(std::int64_t step, Deadline deadline);
+
+  // Lets the job end after the present epoch, and waits for all launchers. False at the deadline.
+  bool finish(Deadline deadline);
+  bool all_succeeded() const;
+  // Processes of the job that are still there.
+  std::vector<pid_t> leftovers() const;
+  std::string report() const;
+
+ private:
+  const ChaosOptions options_;
+  HostSet& hosts_;
+  std::string secret_;
+  std::vector<std::optional<ProcessSet>> nodes_;
+  std::string earlier_;                        // reports of launchers that were killed
+  std::map<std::string, std::uint64_t> read_;  // how far each log was read
+  std::int64_t newest_ = -1;
+};
+
+}  // namespace lockstep::testing
