@@ -1,8 +1,7 @@
 // The JSON header of a safetensors file. Private to safetensors.cpp.
 #pragma once
 
-#include <array>
-#include <optional>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

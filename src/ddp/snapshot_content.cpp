@@ -5,7 +5,6 @@
 
 #include <cstring>
 
-#include "base/log.h"
 #include "ddp/snapshot_state.h"
 
 namespace lockstep::checkpoint {

@@ -9,8 +9,8 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "elastic/forming.h"
 #include "elastic/roster.h"
-#include "lockstep/store/prefix_store.h"
 #include "rendezvous/environment.h"
 #include "rendezvous/network_interface.h"
 #include "rendezvous/process_identity.h"
@@ -300,72 +300,35 @@ std::optional<Participant::Life> Participant::recover(std::int64_t& step) {
   }
 }
 
-// Everybody says that he has come before anybody connects: a process that dies in between is missed at once, and
-// not only when forming the group takes too long.
-Status Participant::meet_members(const Answer& answer, bool leads, Store& store, Deadline deadline) {
-  const auto size = static_cast<int>(answer.generation.members.size());
-  std::vector<std::string> joined;
-  for (int rank = 0; rank < size; ++rank) joined.push_back(fmt::format("joined/{}", rank));
-  const int rank = answer.generation.rank_of(self_.id);
-  LOCKSTEP_RETURN_IF_ERROR(store.set(joined[static_cast<std::size_t>(rank)], "", deadline));
-  if (!leads) {
-    const auto go = store.get("go", deadline);
-    if (!go.ok()) return go.status();
-    return go->empty() ? Status() : Status(StatusCode::peer_lost, *go);
-  }
-  while (true) {
-    const Status all = store.wait(joined, Deadline::after(milliseconds(20)));
-    if (all.ok()) return store.set("go", "", deadline);
-    if (all.code() != StatusCode::timed_out) return all;
-    std::string lost = deadline.expired() ? "not all members came in time" : "";
-    for (const Door::Visitor& visitor : attended_) {
-      const Member& member = visitor.registration.member;
-      if (answer.generation.rank_of(member.id) < 0) continue;
-      const auto connected = door_->is_connected(visitor);
-      if (connected.ok() && !*connected) lost = fmt::format("{} was lost", member.describe());
-    }
-    if (lost.empty()) continue;
-    LOCKSTEP_RETURN_IF_ERROR(store.set("go", lost, Deadline::after(kLookTime)));
-    return Status(StatusCode::peer_lost, lost);
-  }
-}
-
 std::optional<Participant::Life> Participant::form(const Answer& answer, bool leads) {
   const Deadline deadline = Deadline::after(options_.forming);
   in_touch_ = last_round_ = Clock::now();
   accept(answer.generation);
-  if (leads) {
-    std::vector<Door::Visitor> chosen;
-    for (const Door::Visitor& visitor : attended_) {
-      if (answer.generation.rank_of(visitor.registration.member.id) >= 0) chosen.push_back(visitor);
-    }
-    tell(answer, chosen);
+  Forming forming{.answer = answer, .self = self_.id, .store = nullptr, .group = options_.init.group};
+  forming.group.name = "elastic";
+  if (forming.group.network_interface.empty()) {
+    forming.group.network_interface = parse_host_port(self_.door).value().host;
   }
-  const Member leader = leads ? self_ : visit_->at();
-  auto connection = leads ? Result<std::shared_ptr<Store>>(door_->store()) : visit(leader, secret_, deadline);
-  Status status = connection.status();
+  if (leads) {
+    forming.door = door_.get();
+    for (const Door::Visitor& visitor : attended_) {
+      if (answer.generation.rank_of(visitor.registration.member.id) >= 0) forming.visitors.push_back(visitor);
+    }
+    tell(answer, forming.visitors);
+  }
+  auto store = leads ? Result<std::shared_ptr<Store>>(door_->store()) : visit(visit_->at(), secret_, deadline);
+  Status status = store.status();
   if (status.ok()) {
-    const auto store = std::make_shared<PrefixStore>(*connection, fmt::format("group/{}/", answer.generation.id));
-    status = meet_members(answer, leads, *store, deadline);
-    if (status.ok()) {
-      GroupOptions group = options_.init.group;
-      group.name = "elastic";
-      group.init_timeout = std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline.remaining()));
-      if (group.network_interface.empty()) {
-        group.network_interface = parse_host_port(self_.door).value().host;
-      }
-      try {
-        Life life{.group = ProcessGroup::create(store, answer.generation.rank_of(self_.id),
-                                                static_cast<int>(answer.generation.members.size()), group),
+    forming.store = *std::move(store);
+    auto group = form_group(forming, deadline);
+    if (group.ok()) {
+      return Life{.group = *std::move(group),
                   .generation = answer.generation.number,
                   .members = answer.generation.members,
                   .source = answer.source,
                   .transfer = answer.transfer};
-        return life;
-      } catch (const Error& error) {
-        status = error.status();
-      }
     }
+    status = group.status();
   }
   log_warn("generation {} was not formed, trying again: {}", answer.generation.number, status.to_string());
   visit_.reset();

@@ -31,7 +31,7 @@ struct ParticipantOptions {
   // Asks the members that the roster names to be let in, where there is a roster with members.
   bool newcomer = false;
   // How long a decided generation may take to become a group.
-  std::chrono::milliseconds forming{std::chrono::seconds(20)};
+  std::chrono::milliseconds forming{std::chrono::seconds(10)};
 
   // From LOCKSTEP_MIN_RANKS, LOCKSTEP_MAX_RANKS, LOCKSTEP_ROSTER, LOCKSTEP_NEWCOMER, where they are set; the rest as
   // in `base`. Throws Error for what makes no sense.
@@ -82,7 +82,6 @@ class Participant {
   void establish(const Life& life);
   std::optional<Life> recover(std::int64_t& step);
   std::optional<Life> form(const Answer& answer, bool leads);
-  Status meet_members(const Answer& answer, bool leads, Store& store, Deadline deadline);
   void tell(const Answer& answer, const std::vector<Door::Visitor>& visitors);
   Look look(const Member& member);
   Recovery::Followed follow(const Member& member, const Registration& registration);

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <utility>
 
@@ -25,15 +26,20 @@ double seconds(Deadline::Duration duration) { return std::chrono::duration<doubl
 
 // What can be seen of a process of this host whose connection has ended.
 std::string fate_of(std::int64_t pid) {
-  if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return "its process has ended";
+  constexpr const char* kEnded = "its process has ended";
+  if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return kEnded;
   std::ifstream stat(fmt::format("/proc/{}/stat", pid));
   std::string line;
   std::getline(stat, line);
-  const auto state = line.rfind(") ");  // the name in parentheses may itself contain blanks
-  if (state != std::string::npos && state + 2 < line.size() && (line[state + 2] == 'Z' || line[state + 2] == 'X')) {
-    return "its process has ended";
-  }
-  return "its process is still there";
+  const auto name_end = line.rfind(") ");  // the name in parentheses may itself contain blanks
+  if (name_end == std::string::npos) return kEnded;
+  char state = '?';
+  unsigned flags = 0;
+  std::sscanf(line.c_str() + name_end + 2, "%c %*d %*d %*d %*d %*d %u", &state, &flags);
+  // The kernel closes connections before the process becomes a zombie; this flag (PF_EXITING) tells.
+  constexpr unsigned kExiting = 0x4;
+  const bool ended = state == 'Z' || state == 'X' || (flags & kExiting) != 0;
+  return ended ? kEnded : "its process is still there";
 }
 
 std::vector<UniqueFd> take_links(Mesh& mesh, UniqueFd PeerLinks::*which) {

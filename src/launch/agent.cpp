@@ -29,22 +29,14 @@ void open_standard_streams() {
   if (fd > 2) ::close(fd);
 }
 
-// PyTorch's store is rank 0's: on its node, beside the port at which the launchers meet.
-void make_room_for_foreign_store(Round& round) {
-  const auto place = parse_host_port(round.nodes.front().address);
-  if (place.ok()) round.master_addr = place->host;
-  ++round.master_port;
-}
-
 class Agent {
  public:
   Agent(Job& job, NodeMeeting& meeting, const StopSignals& signals) : job_(job), meeting_(meeting), signals_(signals) {}
 
   int run() {
     while (!exit_code_) {
-      auto round = meeting_.next_round(Deadline::after(job_.options.start_timeout), &StopSignals::requested);
+      const auto round = meeting_.next_round(Deadline::after(job_.options.start_timeout), &StopSignals::requested);
       if (!round.ok()) return no_round(round.status());
-      if (!job_.serve_store && job_.options.max_nodes > 1) make_room_for_foreign_store(*round);
       const auto supervise = job_.options.elastic ? supervise_elastic : supervise_round;
       const RoundResult result = supervise(job_, meeting_, *round, signals_);
       conclude(*round, result);
@@ -97,6 +89,9 @@ class Agent {
 
   void lost_node(const Round& round, const std::string& reason) {
     job_.console.alarm(reason);
+    // MIN:MAX is made for this: it costs no restart. Whether enough are left is for the meeting to say.
+    if (job_.options.min_nodes < job_.options.max_nodes)
+      return job_.console.say("all ranks start again on the nodes that are left");
     const RestartDecision decision = decide_restart_after_loss(round.restarts, job_.options.max_restarts);
     job_.console.say(decision.reason);
     if (!decision.restart) {
@@ -157,7 +152,6 @@ int run_job(const RunOptions& options, const Environment& environment) {
   auto prepared = prepare_job(options, environment);
   if (!prepared.ok()) return usage_error(prepared.status());
   Job job = *std::move(prepared);
-  if (const auto warning = warn_of_meeting(options, environment)) job.console.say(*warning);
   auto meeting = make_meeting(job);
   if (!meeting.ok()) {
     const StatusCode code = meeting.status().code();

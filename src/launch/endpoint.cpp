@@ -80,12 +80,14 @@ std::string to_string(const HostPort& place) {
                                                    : fmt::format("[{}]:{}", place.host, place.port);
 }
 
-Result<std::vector<HostPort>> parse_endpoints(const std::string& text) {
+Result<std::vector<HostPort>> parse_endpoints(const std::string& text, std::uint16_t default_port) {
   std::vector<HostPort> endpoints;
   std::size_t begin = 0;
   while (true) {
     const std::size_t comma = text.find(',', begin);
-    auto place = parse_host_port(text.substr(begin, comma == std::string::npos ? comma : comma - begin));
+    const std::string item = text.substr(begin, comma == std::string::npos ? comma : comma - begin);
+    const bool has_port = item.empty() || (item.find(':') != std::string::npos && !item.ends_with(']'));
+    auto place = parse_host_port(has_port ? item : fmt::format("{}:{}", item, default_port));
     if (!place.ok()) return place.status();
     endpoints.push_back(*std::move(place));
     if (comma == std::string::npos) return endpoints;

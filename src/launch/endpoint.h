@@ -14,8 +14,9 @@
 
 namespace lockstep::launch {
 
-// One or more, separated by commas. invalid_argument names the one that is wrong.
-Result<std::vector<HostPort>> parse_endpoints(const std::string& text);
+// One or more, separated by commas; where a port is missing, `default_port`. invalid_argument names the one that is
+// wrong.
+Result<std::vector<HostPort>> parse_endpoints(const std::string& text, std::uint16_t default_port);
 
 // "host:port", IPv6 in brackets.
 std::string to_string(const HostPort& place);

@@ -14,16 +14,17 @@ using ::testing::StartsWith;
 Deadline soon() { return Deadline::after(std::chrono::seconds(5)); }
 
 TEST(Endpoint, OneOrSeveral) {
-  const auto one = parse_endpoints("gpu1:29400");
+  const auto one = parse_endpoints("gpu1:29400", 1);
   ASSERT_TRUE(one.ok());
   ASSERT_EQ(one->size(), 1U);
   EXPECT_EQ(to_string(one->front()), "gpu1:29400");
-  const auto two = parse_endpoints("gpu1:1,[::1]:2");
+  const auto two = parse_endpoints("gpu1,[::1]:2", 1);
   ASSERT_TRUE(two.ok());
   ASSERT_EQ(two->size(), 2U);
   EXPECT_EQ(to_string((*two)[1]), "[::1]:2");
-  EXPECT_THAT(parse_endpoints("gpu1:1,").status().message(), HasSubstr("''"));
-  EXPECT_THAT(parse_endpoints("gpu1").status().message(), HasSubstr("'gpu1'"));
+  EXPECT_THAT(parse_endpoints("gpu1:1,", 1).status().message(), HasSubstr("''"));
+  EXPECT_EQ(to_string(two->front()), "gpu1:1");
+  EXPECT_THAT(parse_endpoints("gpu1:x", 1).status().message(), HasSubstr("'gpu1:x'"));
 }
 
 TEST(Endpoint, IsServedOnItsHostOnce) {

@@ -1,42 +1,8 @@
 #include "launch/local_meeting.h"
 
-#include <fmt/format.h>
-#include <sys/socket.h>
-
-#include <cerrno>
-
-#include "base/socket.h"
+#include "launch/rank_port.h"
 
 namespace lockstep::launch {
-namespace {
-
-struct Reservation {
-  UniqueFd fd;
-  std::uint16_t port = 0;
-};
-
-Result<Reservation> reserve_port(const std::string& host, std::uint16_t port) {
-  const auto addresses = resolve(host, port);
-  if (!addresses.ok()) return addresses.status();
-  const SocketAddress& address = addresses->front();
-  Reservation result;
-  result.fd.reset(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  ::setsockopt(result.fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  const auto* name = reinterpret_cast<const sockaddr*>(&address.storage);
-  if (!result.fd.valid() || ::bind(result.fd.get(), name, address.length) != 0) {
-    const auto code = errno == EADDRINUSE ? StatusCode::already_exists : StatusCode::invalid_argument;
-    return Status(code,
-                  fmt::format("{} cannot be the ranks' meeting point: {}", address.to_string(), errno_text(errno)));
-  }
-  const auto bound = local_address(result.fd.get());
-  if (!bound.ok()) return bound.status();
-  result.port = bound->port();
-  return result;
-}
-
-}  // namespace
-
 Result<std::unique_ptr<NodeMeeting>> LocalMeeting::open(LocalMeetingOptions options) {
   std::unique_ptr<LocalMeeting> meeting(new LocalMeeting(std::move(options)));
   LOCKSTEP_RETURN_IF_ERROR(meeting->open_port());
@@ -45,7 +11,7 @@ Result<std::unique_ptr<NodeMeeting>> LocalMeeting::open(LocalMeetingOptions opti
 
 Status LocalMeeting::open_port() {
   if (!options_.serve_store) {
-    auto reservation = reserve_port(options_.host, options_.port);
+    auto reservation = keep_rank_port(options_.host, options_.port);
     if (!reservation.ok()) return reservation.status();
     reserved_ = std::move(reservation->fd);
     options_.port = reservation->port;

@@ -15,9 +15,8 @@ struct LocalMeetingOptions {
   NodeRecord self;
   std::string host = "127.0.0.1";  // an address of this machine
   std::uint16_t port = 0;          // 0: any
-  // A new store for each round, so that nothing of an earlier one is found in it. Otherwise the port is only kept free
-  // for rank 0, which listens there itself (PyTorch's store): bound here, with SO_REUSEADDR, but not listening. No
-  // other program is given it, and one that sets SO_REUSEADDR, as PyTorch does, can still listen on it.
+  // A new store for each round, so that nothing of an earlier one is found in it. Otherwise rank 0 serves its own, and
+  // the port is only kept for it (rank_port.h).
   bool serve_store = true;
   Secret secret = {};
 };

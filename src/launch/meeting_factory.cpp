@@ -7,32 +7,12 @@
 #include "base/random.h"
 #include "launch/endpoint.h"
 #include "launch/local_meeting.h"
-#include "launch/node_decisions.h"
 #include "launch/store_meeting.h"
 
 namespace lockstep::launch {
 namespace {
 
-Result<std::unique_ptr<NodeMeeting>> meet_alone(const Job& job) {
-  const RunOptions& options = job.options;
-  LocalMeetingOptions local{.self = {.id = random_hex(8),
-                                     .host = job.host,
-                                     .pid = ::getpid(),
-                                     .nproc = options.nproc,
-                                     .address = {},
-                                     .node_rank = options.node_rank},
-                            .host = "127.0.0.1",
-                            .port = 0,
-                            .serve_store = job.serve_store,
-                            .secret = job.secret};
-  if (!options.endpoints.empty()) {
-    local.host = options.endpoints.front().host;
-    local.port = options.endpoints.front().port;
-  }
-  return LocalMeeting::open(std::move(local));
-}
-
-Result<std::unique_ptr<NodeMeeting>> meet_others(const Job& job) {
+Result<std::unique_ptr<NodeMeeting>> open_store_meeting(const Job& job, const NodeRecord& self) {
   const RunOptions& options = job.options;
   StoreMeetingOptions meeting;
   meeting.endpoints = options.endpoints;
@@ -41,27 +21,48 @@ Result<std::unique_ptr<NodeMeeting>> meet_others(const Job& job) {
                  .min_nodes = options.min_nodes,
                  .max_nodes = options.max_nodes,
                  .elastic = options.elastic,
-                 .max_restarts = options.max_restarts};
-  meeting.nproc = options.nproc;
-  meeting.node_rank = options.node_rank;
+                 .max_restarts = options.max_restarts,
+                 .serve_store = job.serve_store};
+  meeting.self = self;
   meeting.secret = job.secret;
   meeting.last_call = options.last_call;
+  meeting.silence = options.node_timeout;
   auto opened = StoreMeeting::open(std::move(meeting));
   if (!opened.ok()) return opened.status();
   return std::unique_ptr<NodeMeeting>(*std::move(opened));
 }
 
-}  // namespace
-
-Result<std::unique_ptr<NodeMeeting>> make_meeting(const Job& job) {
-  return job.options.max_nodes > 1 ? meet_others(job) : meet_alone(job);
+// How many hosts Slurm gave to what this is a part of; 0 outside of Slurm.
+int nodes_of_slurm(const Environment& environment) {
+  const auto nodes = environment("SLURM_STEP_NUM_NODES");
+  return std::atoi(nodes.value_or(environment("SLURM_NNODES").value_or("0")).c_str());
 }
 
-std::optional<std::string> warn_of_meeting(const RunOptions& options, const Environment& environment) {
-  const bool elsewhere = !options.endpoints.empty() && !is_on_this_host(options.endpoints.front());
-  const int slurm_nodes = std::atoi(environment("SLURM_JOB_NUM_NODES").value_or("1").c_str());
-  const std::string endpoint = options.endpoints.empty() ? "" : to_string(options.endpoints.front());
-  return warn_of_lonely_node(options.max_nodes, elsewhere, endpoint, slurm_nodes);
+Result<std::unique_ptr<NodeMeeting>> open_local_meeting(Job& job, const NodeRecord& self) {
+  const RunOptions& options = job.options;
+  const HostPort endpoint = options.endpoints.empty() ? HostPort{"127.0.0.1", 0} : options.endpoints.front();
+  const bool is_elsewhere = !options.endpoints.empty() && !is_on_this_host(endpoint);
+  const auto warning =
+      warn_of_lonely_node(options.max_nodes, is_elsewhere, to_string(endpoint), nodes_of_slurm(process_environment()));
+  if (warning) job.console.alarm(*warning);
+  return LocalMeeting::open({.self = self,
+                             .host = is_elsewhere ? "127.0.0.1" : endpoint.host,
+                             .port = is_elsewhere ? std::uint16_t{0} : endpoint.port,
+                             .serve_store = job.serve_store,
+                             .secret = job.secret});
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NodeMeeting>> make_meeting(Job& job) {
+  const NodeRecord self{.id = random_hex(8),
+                        .host = job.host,
+                        .pid = ::getpid(),
+                        .nproc = job.options.nproc,
+                        .address = {},
+                        .node_rank = job.options.node_rank,
+                        .rank_port = 0};
+  return job.options.max_nodes > 1 ? open_store_meeting(job, self) : open_local_meeting(job, self);
 }
 
 }  // namespace lockstep::launch

@@ -110,6 +110,7 @@ std::optional<std::string> refuse_config(const JobConfig& job, const NodeRecord&
   }
   if (job.elastic != theirs.elastic) return differs("--elastic", job.elastic, theirs.elastic);
   if (job.max_restarts != theirs.max_restarts) return differs("--max-restarts", job.max_restarts, theirs.max_restarts);
+  if (job.serve_store != theirs.serve_store) return differs("--serve-store", job.serve_store, theirs.serve_store);
   return std::nullopt;
 }
 

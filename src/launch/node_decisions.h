@@ -21,6 +21,7 @@ struct JobConfig {
   int max_nodes = 1;
   bool elastic = false;
   int max_restarts = 0;
+  bool serve_store = true;  // the ranks' store is the one where the nodes meet; else rank 0 serves its own
   friend bool operator==(const JobConfig&, const JobConfig&) = default;
 };
 

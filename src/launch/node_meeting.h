@@ -24,6 +24,7 @@ struct NodeRecord {
   int nproc = 1;                      // ranks that it starts
   std::string address;                // where its standby store listens, "host:port"; empty without one
   std::optional<int> node_rank = {};  // --node-rank, where given
+  std::uint16_t rank_port = 0;        // kept free for rank 0, where the ranks serve their store themselves
 };
 
 // What a node's launcher knows at the start of a round.

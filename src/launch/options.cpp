@@ -141,8 +141,7 @@ const std::vector<Option>& options_table() {
        }},
       {"rdzv-id", "NAME", "The job's name, the same on all nodes", set_text<&RunOptions::run_id>},
       {"rdzv-backend", "c10d|static", "Accepted for torchrun's sake", set_backend},
-      {"rdzv-conf", "KEY=VALUE,..",
-       "torchrun's: join_timeout is --start-timeout; last_call_timeout: how long MIN nodes wait for more (30)",
+      {"rdzv-conf", "KEY=VALUE,..", "torchrun's: join_timeout is --start-timeout, last_call_timeout is --last-call",
        set_conf},
       {"master-addr", "HOST", "The host part of --rdzv-endpoint",
        [](Draft& draft, const std::string&, const std::string& text) {
@@ -160,6 +159,10 @@ const std::vector<Option>& options_table() {
        }},
       {"start-timeout", "SECONDS", "How long to wait for the other nodes (600)",
        set_seconds<&RunOptions::start_timeout>},
+      {"last-call", "SECONDS", "With MIN:MAX: how long more nodes are waited for once MIN are there (30)",
+       set_seconds<&RunOptions::last_call>},
+      {"node-timeout", "SECONDS", "A node that is silent this long is lost (10)",
+       set_seconds<&RunOptions::node_timeout>},
       {"max-restarts", "N", "How often the job may start again (0; with --elastic 10)",
        [](Draft& draft, const std::string& source, const std::string& text) {
          return assign(parse_whole_number(source, text, 0, 1'000'000), draft.max_restarts);
@@ -293,25 +296,11 @@ Status read_arguments(const std::vector<std::string>& arguments, Draft& draft) {
   return {};
 }
 
-// "a:1,b", each with a port or the default one.
-Result<std::vector<HostPort>> endpoints_of(const std::string& text) {
-  std::string complete;
-  for (std::size_t start = 0; start <= text.size();) {
-    const std::size_t end = std::min(text.find(',', start), text.size());
-    const std::string one = text.substr(start, end - start);
-    const bool has_port = one.find(':') != std::string::npos && !one.ends_with(']');
-    complete +=
-        fmt::format("{}{}{}", complete.empty() ? "" : ",", one, has_port ? "" : fmt::format(":{}", kDefaultPort));
-    start = end + 1;
-  }
-  return parse_endpoints(complete);
-}
-
 Status read_endpoint(Draft& draft) {
   RunOptions& options = draft.options;
   if (!draft.rdzv_endpoint.empty()) {
     const std::string& text = draft.rdzv_endpoint;
-    auto endpoints = endpoints_of(text);
+    auto endpoints = parse_endpoints(text, kDefaultPort);
     if (!endpoints.ok()) return endpoints.status().with_context("--rdzv-endpoint");
     const HostPort& first = endpoints->front();
     if (!draft.master_addr.empty() && draft.master_addr != first.host) {

@@ -29,6 +29,7 @@ struct Prepared {
   int streams[3];
   int guard;
   int error_pipe;
+  bool wait_for_exec;
   pid_t launcher;
 };
 
@@ -90,6 +91,8 @@ void reset_signals() {
   reset_signals();
   ::execve(prepared.path, prepared.arguments.data(), prepared.environment.data());
   const int error = errno;
+  constexpr char kMessage[] = "lockstep run: the program cannot be executed any more\n";
+  if (!prepared.wait_for_exec) static_cast<void>(!::write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1));
   while (::write(prepared.error_pipe, &error, sizeof(error)) < 0 && errno == EINTR) {
   }
   ::_exit(127);
@@ -164,6 +167,7 @@ Result<RankProcess> RankProcess::start(const ProcessSpec& spec, const Guard& gua
                           .streams = {or_null(spec.stdin_fd), or_null(spec.stdout_fd), or_null(spec.stderr_fd)},
                           .guard = guard.fd(),
                           .error_pipe = error_writer.get(),
+                          .wait_for_exec = spec.wait_for_exec,
                           .launcher = ::getpid()};
   const pid_t pid = ::fork();
   if (pid < 0) return no_process(errno);
@@ -173,6 +177,7 @@ Result<RankProcess> RankProcess::start(const ProcessSpec& spec, const Guard& gua
   // A system call, because glibc 2.36 declares its wrapper without extern "C".
   RankProcess process(pid, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))), guard);
   if (!process.pid_fd_.valid()) return no_process(errno);
+  if (!spec.wait_for_exec) return process;
   int error = 0;
   ssize_t got = 0;
   while ((got = ::read(error_reader.get(), &error, sizeof(error))) < 0 && errno == EINTR) {

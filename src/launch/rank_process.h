@@ -23,6 +23,7 @@ struct ProcessSpec {
   int stdin_fd = -1;                     // -1: /dev/null
   int stdout_fd = -1;
   int stderr_fd = -1;
+  bool wait_for_exec = true;  // otherwise a program that cannot be executed says so on its stderr, and ends with 127
 };
 
 // How a process ended.
@@ -38,8 +39,8 @@ struct ProcessEnd {
 // started it ends. Movable; the destructor kills and reaps what still runs. Used by one thread.
 class RankProcess {
  public:
-  // Forks, and returns when the program runs or could not be executed (invalid_argument, with the reason). Too many
-  // processes: resource_exhausted.
+  // Forks, and with wait_for_exec returns when the program runs or could not be executed (invalid_argument, with the
+  // reason). Too many processes: resource_exhausted.
   static Result<RankProcess> start(const ProcessSpec& spec, const Guard& guard);
   RankProcess(RankProcess&& other) noexcept;
   RankProcess& operator=(RankProcess&& other) = delete;

@@ -69,7 +69,9 @@ Status RankSet::start(const Round& round, const Life& life) {
                                      .open_files = job_.open_files,
                                      .stdin_fd = reads_stdin ? STDIN_FILENO : -1,
                                      .stdout_fd = out->write_end(),
-                                     .stderr_fd = err->write_end()},
+                                     .stderr_fd = err->write_end(),
+                                     // Waiting for each costs a change of context; the first one tells it for all.
+                                     .wait_for_exec = ranks_.empty()},
                                     job_.guard);
   if (!process.ok()) return process.status();
   out->started();

@@ -37,7 +37,7 @@ class RestartHistory {
 // All ranks of the job: `restarts` so far of `max_restarts`; `at_once` from the history of the rank that failed.
 RestartDecision decide_restart(int rank, int restarts, int max_restarts, int at_once);
 
-// The same after the loss of a node, which no rank is to blame for.
+// The same after the loss of a node of a job that needs all of them; no rank is to blame for it.
 RestartDecision decide_restart_after_loss(int restarts, int max_restarts);
 
 // One rank of an elastic job. `deaths`: of this local rank so far, this one included.

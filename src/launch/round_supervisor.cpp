@@ -11,8 +11,9 @@ namespace lockstep::launch {
 namespace {
 
 // Ranks that fall with the first one get this long to say so themselves before they are stopped.
-constexpr std::chrono::milliseconds kSettle{200};
-// As long as every failed rank blames another one, that other one may still be about to be seen.
+constexpr std::chrono::milliseconds kSettle{500};
+// As long as every failed rank blames another one, that other one may still be about to be seen: here, or on another
+// node, which may take as long as the silence of a lost node.
 constexpr std::chrono::milliseconds kSettleBlame{1000};
 
 class RoundSupervisor {
@@ -63,7 +64,8 @@ class RoundSupervisor {
 
   void add(RankEnd end) {
     if (!end.success()) {
-      const Deadline settled = Deadline::after(end.consequence ? kSettleBlame : kSettle);
+      const auto blame = alone() ? kSettleBlame : kSettleBlame + job_.options.node_timeout;
+      const Deadline settled = Deadline::after(end.consequence ? blame : kSettle);
       settled_ = settled_ ? settled_->earlier(settled) : settled;
     }
     result_.ends.push_back(std::move(end));

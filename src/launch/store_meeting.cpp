@@ -1,14 +1,12 @@
 #include "launch/store_meeting.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
-#include <climits>
 #include <utility>
 
 #include "base/log.h"
-#include "base/random.h"
+#include "base/unique_fd.h"
+#include "launch/rank_port.h"
 #include "launch/store_meeting_thread.h"
 
 namespace lockstep::launch {
@@ -18,11 +16,6 @@ using namespace std::chrono_literals;
 
 constexpr auto kStopCheck = 50ms;
 constexpr std::chrono::seconds kFirstProgress = 10s;
-
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
 
 std::string list_of(const std::vector<HostPort>& endpoints) {
   std::string text;
@@ -34,13 +27,14 @@ std::string list_of(const std::vector<HostPort>& endpoints) {
 
 class StoreMeeting::Impl {
  public:
-  Impl(const StoreMeetingOptions& given, NodeRecord self, OwnStore own)
-      : options(given), shared(MeetingBoard(std::move(self), given.job)) {
+  Impl(const StoreMeetingOptions& given, OwnStore own, UniqueFd reserved)
+      : options(given), rank_port(std::move(reserved)), shared(MeetingBoard(given.self, given.job)) {
     shared.address = own.address;
     thread.emplace(options, std::move(own), &shared);
   }
 
   const StoreMeetingOptions options;
+  const UniqueFd rank_port;
   MeetingShared shared;
   std::optional<MeetingThread> thread;  // ends before what it uses
 };
@@ -52,13 +46,17 @@ Result<std::unique_ptr<StoreMeeting>> StoreMeeting::open(StoreMeetingOptions opt
   }
   auto own = open_own_store(options.endpoints, options.local_address, options.secret);
   if (!own.ok()) return own.status();
-  NodeRecord self{.id = random_hex(8),
-                  .host = host_name(),
-                  .pid = ::getpid(),
-                  .nproc = options.nproc,
-                  .address = own->address,
-                  .node_rank = options.node_rank};
-  auto impl = std::make_unique<Impl>(options, std::move(self), *std::move(own));
+  options.self.address = own->address;
+  UniqueFd rank_port;
+  if (!options.job.serve_store) {
+    const auto place = parse_host_port(own->address);
+    if (!place.ok()) return place.status();
+    auto kept = keep_rank_port(place->host, 0);
+    if (!kept.ok()) return kept.status();
+    options.self.rank_port = kept->port;
+    rank_port = std::move(kept->fd);
+  }
+  auto impl = std::make_unique<Impl>(options, *std::move(own), std::move(rank_port));
   return std::unique_ptr<StoreMeeting>(new StoreMeeting(std::move(impl)));
 }
 

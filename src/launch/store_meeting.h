@@ -29,8 +29,7 @@ struct StoreMeetingOptions {
   std::vector<HostPort> endpoints;  // at least one; port 0 only where this host serves it
   std::string local_address = {};   // interface or address of this host for its own store; empty: found out
   JobConfig job = {};
-  int nproc = 1;
-  std::optional<int> node_rank = {};
+  NodeRecord self = {};  // without its address and rank_port, which are found out
   Secret secret = {};
   std::chrono::milliseconds last_call{30'000};  // MIN nodes are here: how long others may still come
   std::chrono::milliseconds silence{10'000};    // a node or keeper that is silent this long is lost

@@ -182,6 +182,9 @@ NodeState MeetingBoard::announcement(std::uint64_t connection, int keeper_round)
   state.connection = connection;
   state.term = known_.term;
   state.restarts = known_.restarts;
+  state.counted_round = known_.counted_round;
+  const auto counted = known_.counted.find(mine_.record.id);
+  state.counted_asks = counted == known_.counted.end() ? 0 : counted->second;
   state.roster_number = roster_number_;
   if (known_.round.number > keeper_round) state.known_round = known_.round;
   return state;

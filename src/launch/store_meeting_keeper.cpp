@@ -154,6 +154,9 @@ void HallKeeper::adopt_knowledge() {
   for (const auto& [id, peer] : peers_) {
     const NodeState& state = peer.state;
     hall_.restarts = std::max(hall_.restarts, state.restarts);
+    hall_.counted_round = std::max(hall_.counted_round, state.counted_round);
+    auto& counted = hall_.counted[id];
+    counted = std::max(counted, state.counted_asks);
     if (state.term > hall_.term) {  // somebody else kept the meeting meanwhile: a quorum must be found anew
       hall_.term = state.term;
       hall_.official = false;
@@ -233,7 +236,12 @@ void HallKeeper::decide(Clock::time_point now) {
 }
 
 void HallKeeper::begin_round(const MeetingDecision& decision) {
-  hall_.round = {.number = hall_.round.number + 1, .master = self_.address, .nodes = decision.nodes};
+  std::string master = self_.address;
+  if (!hall_.job.serve_store) {  // rank 0's host, and not where the nodes meet
+    const NodeRecord& first = decision.nodes.front();
+    master = fmt::format("{}:{}", first.address.substr(0, first.address.rfind(':')), first.rank_port);
+  }
+  hall_.round = {.number = hall_.round.number + 1, .master = std::move(master), .nodes = decision.nodes};
   if (!hall_.job.elastic) hall_.finished.clear();
   lost_.clear();
   ended_.clear();

@@ -111,6 +111,7 @@ void visit_node(Io& io, Record& record) {
   io.text(record.address, kMaxNameBytes);
   int node_rank = record.node_rank.value_or(-1);
   io.number(node_rank);
+  io.number(record.rank_port);
   if constexpr (!std::is_const_v<Record>) record.node_rank = node_rank < 0 ? std::nullopt : std::optional(node_rank);
 }
 
@@ -131,6 +132,7 @@ void visit_job(Io& io, Job& job) {
   io.number(job.max_nodes);
   io.flag(job.elastic);
   io.number(job.max_restarts);
+  io.flag(job.serve_store);
 }
 
 template <typename Io, typename Record>
@@ -173,6 +175,8 @@ void visit_node_state(Io& io, State& state) {
   io.number(state.restart_asks);
   io.number(state.term);
   io.number(state.restarts);
+  io.number(state.counted_round);
+  io.number(state.counted_asks);
   io.number(state.roster_number);
   visit_round(io, state.known_round);
 }

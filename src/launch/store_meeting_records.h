@@ -1,6 +1,6 @@
 // What launchers write into the store where they meet, as bytes. Pure functions; parsers accept any bytes, check
 // lengths before they allocate, and return protocol_error for what no launcher of this version writes.
-// Layout: docs/launcher_protocol.md.
+// Keys: docs/nodes.md.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,8 @@ struct NodeState {
   // What it knows of the job.
   int term = 0;
   int restarts = 0;
+  int counted_round = -1;
+  std::uint64_t counted_asks = 0;  // of its own restart_asks
   std::int64_t roster_number = -1;
   RoundRecord known_round = {};  // only where the keeper may not know it
 };

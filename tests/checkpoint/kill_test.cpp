@@ -56,14 +56,19 @@ TEST(SnapshotKill, TheLastGoodOneAlwaysLoads) {
   const auto seed = static_cast<unsigned>(::getpid());
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  std::uniform_int_distribution<int> microseconds(0, 20'000);
+  std::uniform_real_distribution<double> fraction(0, 1);
   std::int64_t reported = 0;
   int killed_while_writing = 0;
   for (int kill = 0; kill < kKills; ++kill) {
+    const std::int64_t first = newest_step(folder.path()) + 1;
     ProcessSet process = start_ranks(1, "writer", {.environment = {{"LOCKSTEP_TEST_FOLDER", folder.path()}}});
-    ASSERT_TRUE(process.wait_for_line(0, "written", in_seconds(30))) << process.report();
+    // How long one takes decides what "in the middle of writing" means on this machine now.
+    ASSERT_TRUE(process.wait_for_line(0, "written " + std::to_string(first), in_seconds(60))) << process.report();
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_TRUE(process.wait_for_line(0, "written " + std::to_string(first + 1), in_seconds(60))) << process.report();
+    const auto one = std::chrono::steady_clock::now() - begin;
     // Not for synchronisation: the moment of the kill is the point of the test.
-    std::this_thread::sleep_for(std::chrono::microseconds(microseconds(random)));
+    std::this_thread::sleep_for(std::chrono::duration<double>(2 * fraction(random) * one));
     process.kill(0, SIGKILL);
     ASSERT_TRUE(process.wait_all(in_seconds(30)));
     EXPECT_EQ(process.exit_status(0)->signal, SIGKILL) << process.report();

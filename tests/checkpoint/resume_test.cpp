@@ -116,17 +116,17 @@ INSTANTIATE_TEST_SUITE_P(Writing, Resume, ::testing::Bool(),
 
 TEST_P(Resume, GivesTheSameBitsAsARunThatWasNeverStopped) {
   ProcessSet undisturbed = start("", false);
-  ASSERT_TRUE(undisturbed.wait_all(in_seconds(60))) << undisturbed.report();
+  ASSERT_TRUE(undisturbed.wait_all(in_seconds(120))) << undisturbed.report();
   ASSERT_TRUE(undisturbed.all_succeeded()) << undisturbed.report();
   const TestFolder folder;
   for (const char* when : {"step 4 ", "step 8 "}) {
     ProcessSet killed = start(folder.path(), GetParam());
-    ASSERT_TRUE(killed.wait_for_line(0, when, in_seconds(60))) << killed.report();
+    ASSERT_TRUE(killed.wait_for_line(0, when, in_seconds(120))) << killed.report();
     for (const int rank : {0, 1}) killed.kill(rank, SIGKILL);
-    ASSERT_TRUE(killed.wait_all(in_seconds(60)));
+    ASSERT_TRUE(killed.wait_all(in_seconds(120)));
   }
   ProcessSet resumed = start(folder.path(), GetParam());
-  ASSERT_TRUE(resumed.wait_all(in_seconds(60))) << resumed.report();
+  ASSERT_TRUE(resumed.wait_all(in_seconds(120))) << resumed.report();
   ASSERT_TRUE(resumed.all_succeeded()) << resumed.report();
   EXPECT_THAT(resumed.output(0), HasSubstr("resumed after step "));
   for (const int rank : {0, 1}) {

@@ -23,8 +23,11 @@ struct TrainingPlan {
   int step_ms = 0;  // a pause in each step
   int heartbeat_ms = 10000;
   int silence_ms = 5000;
+  int shortage_ms = 0;         // 0: the default
+  std::string snapshots = {};  // a folder: goes on from what is there, and saves there when it gives up
 
-  // From and to variables: LOG_FOLDER, SAMPLES, BATCH, EPOCHS, FINISH, STEP_MS, HEARTBEAT_MS, SILENCE_MS.
+  // From and to variables: LOG_FOLDER, SAMPLES, BATCH, EPOCHS, FINISH, STEP_MS, HEARTBEAT_MS, SILENCE_MS,
+  // SHORTAGE_MS, SNAPSHOTS.
   static TrainingPlan from_environment();
   std::map<std::string, std::string> variables() const;
 };

@@ -39,6 +39,8 @@ TrainingPlan TrainingPlan::from_environment() {
   plan.step_ms = number_from("STEP_MS", plan.step_ms);
   plan.heartbeat_ms = number_from("HEARTBEAT_MS", plan.heartbeat_ms);
   plan.silence_ms = number_from("SILENCE_MS", plan.silence_ms);
+  plan.shortage_ms = number_from("SHORTAGE_MS", plan.shortage_ms);
+  if (const char* snapshots = std::getenv("SNAPSHOTS"); snapshots != nullptr) plan.snapshots = snapshots;
   return plan;
 }
 
@@ -50,7 +52,9 @@ std::map<std::string, std::string> TrainingPlan::variables() const {
           {"FINISH", finish},
           {"STEP_MS", std::to_string(step_ms)},
           {"HEARTBEAT_MS", std::to_string(heartbeat_ms)},
-          {"SILENCE_MS", std::to_string(silence_ms)}};
+          {"SILENCE_MS", std::to_string(silence_ms)},
+          {"SHORTAGE_MS", std::to_string(shortage_ms)},
+          {"SNAPSHOTS", snapshots}};
 }
 
 TrainingLog check_training(const TrainingPlan& plan) {

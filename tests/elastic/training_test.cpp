@@ -31,7 +31,9 @@ class ElasticTraining : public ::testing::Test {
     std::filesystem::remove(folder_ + "/roster");
   }
   ProcessSet start(int ranks, bool newcomers = false) {
-    Environment environment = {{"LOCKSTEP_ROSTER", folder_ + "/roster"}, {"OMP_NUM_THREADS", "1"}};
+    Environment environment = {{"LOCKSTEP_ROSTER", folder_ + "/roster"},
+                               {"OMP_NUM_THREADS", "1"},
+                               {"LOCKSTEP_MIN_RANKS", std::to_string(min_ranks_)}};
     for (const auto& [name, value] : plan_.variables()) environment[name] = value;
     if (newcomers) environment["LOCKSTEP_NEWCOMER"] = "1";
     return start_ranks(ranks, "training", {.environment = environment});
@@ -59,6 +61,7 @@ class ElasticTraining : public ::testing::Test {
 
   std::string folder_;
   TrainingPlan plan_;
+  int min_ranks_ = 1;
 };
 
 TEST_F(ElasticTraining, UndisturbedUsesEachSampleOnce) {
@@ -134,6 +137,24 @@ TEST_F(ElasticTraining, DeathsAtAnyMomentCostNoSample) {
       EXPECT_TRUE(status.success() || status.signal == SIGKILL) << set.report();
     }
   }
+  expect_all_well();
+}
+
+// The samples of the steps before the snapshot and after it are those of one undisturbed epoch.
+TEST_F(ElasticTraining, BelowTheMinimumItSavesASnapshotAndGoesOnFromThereLater) {
+  plan_.step_ms = 10;
+  plan_.shortage_ms = 500;
+  plan_.snapshots = folder_ + "/snapshots";
+  min_ranks_ = 2;
+  ProcessSet ranks = start(2);
+  ASSERT_TRUE(wait_for_steps(10, in_seconds(60))) << ranks.report();
+  ranks.kill(1, SIGKILL);
+  ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
+  EXPECT_THAT(ranks.error_output(0), ::testing::HasSubstr("1 ranks are left, and at least 2 are wanted"));
+  std::filesystem::remove(folder_ + "/roster");
+  ProcessSet again = start(2);
+  ASSERT_TRUE(again.wait_all(in_seconds(60))) << again.report();
+  ASSERT_TRUE(again.all_succeeded()) << again.report();
   expect_all_well();
 }
 

@@ -1,7 +1,12 @@
 // Every example runs, and prints what its text says.
 #include <gmock/gmock.h>
+#include <signal.h>
 
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <vector>
 
 #include "support/process_set.h"
 
@@ -59,6 +64,47 @@ TEST(Examples, CustomHook) { EXPECT_THAT(train(2, "06_custom_hook"), HasSubstr("
 TEST(Examples, DataParallelAgainstDdp) {
   EXPECT_THAT(train(1, "07_dp_against_ddp", {"--steps", "3"}), HasSubstr("DistributedDataParallel"));
 }
+
+// The ranks that a launcher started.
+std::vector<pid_t> ranks_of(pid_t launcher, const std::string& program) {
+  std::vector<pid_t> result;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream stat(entry.path() / "stat");
+    std::string line;
+    std::getline(stat, line);
+    int parent = 0;
+    const auto name_end = line.rfind(") ");
+    if (name_end == std::string::npos || std::sscanf(line.c_str() + name_end + 2, "%*c %d", &parent) != 1) continue;
+    std::error_code error;
+    const auto executable = std::filesystem::read_symlink(entry.path() / "exe", error);
+    if (parent == launcher && executable.filename() == program) result.push_back(std::stoi(name));
+  }
+  return result;
+}
+
+#ifdef LOCKSTEP_COMMAND
+TEST(Examples, ElasticTrainingSurvivesAKill) {
+  const std::vector<std::string> command = {LOCKSTEP_COMMAND,      "run",      "--elastic", "--nproc-per-node", "3",
+                                            example("08_elastic"), "--epochs", "1",         "--samples",        "9000"};
+  ProcessSet job = start_program(1, command,
+                                 {.environment = {{"RANK", std::nullopt},
+                                                  {"WORLD_SIZE", std::nullopt},
+                                                  {"MASTER_ADDR", std::nullopt},
+                                                  {"MASTER_PORT", std::nullopt},
+                                                  {"LOCKSTEP_STORE_FD", std::nullopt}}});
+  ASSERT_TRUE(job.wait_for_line(0, "generation 1: 3 ranks, at step 0", in_seconds(60))) << job.report();
+  const std::vector<pid_t> ranks = ranks_of(job.pid(0), "08_elastic");
+  ASSERT_EQ(ranks.size(), 3u) << job.report();
+  ASSERT_EQ(::kill(ranks[1], SIGKILL), 0);
+  ASSERT_TRUE(job.wait_all(in_seconds(110))) << job.report();
+  EXPECT_TRUE(job.all_succeeded()) << job.report();
+  EXPECT_THAT(job.output(0), HasSubstr("generation 2: 2 ranks"));
+  EXPECT_THAT(job.output(0), HasSubstr("replicas, bit-identical"));
+  EXPECT_THAT(job.error_output(0), HasSubstr("SIGKILL"));
+}
+#endif
 
 TEST(Examples, AWrongOptionIsASentence) {
   ProcessSet program = start_program(1, {example("02_linear"), "--prcesses", "3"});

@@ -73,8 +73,9 @@ TEST(LaunchFailure, TheCulpritIsNamedNotThoseWhoFellWithIt) {
   Launcher launcher({"--nproc-per-node", "4", rank_program(), "peer_crash"});
   EXPECT_EQ(launcher.wait(), 128 + SIGSEGV) << launcher.report();
   EXPECT_THAT(launcher.err(), HasSubstr("rank 2 failed first, with signal 11 (SIGSEGV)"));
-  EXPECT_THAT(launcher.err(),
-              ContainsRegex("then +rank [013] \\(signal 6 \\(SIGABRT\\)\\): lockstep::Error: peer_lost"));
+  // On a busy machine the others may be stopped before they could say it.
+  EXPECT_THAT(launcher.err(), ContainsRegex("then +rank [013] \\(signal 6 \\(SIGABRT\\)\\): lockstep::Error: peer_lost|"
+                                            "stopped  by the launcher: rank 0, 1, 3"));
   EXPECT_THAT(launcher.err(), Not(HasSubstr("rank 2 (signal")));
 }
 

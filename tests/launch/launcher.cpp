@@ -21,8 +21,8 @@ std::string new_folder() {
   return path;
 }
 
-std::vector<std::string> command_line(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {LOCKSTEP_PROGRAM, "run"};
+std::vector<std::string> command_line(std::vector<std::string> command, const std::vector<std::string>& arguments) {
+  command.insert(command.end(), {LOCKSTEP_PROGRAM, "run"});
   command.insert(command.end(), arguments.begin(), arguments.end());
   return command;
 }
@@ -41,10 +41,11 @@ std::string rank_program() { return LOCKSTEP_RANK_PROGRAM; }
 
 std::string lockstep_program() { return LOCKSTEP_PROGRAM; }
 
-Launcher::Launcher(const std::vector<std::string>& arguments, const Environment& environment)
+Launcher::Launcher(const std::vector<std::string>& arguments, const Environment& environment,
+                   const std::vector<std::string>& prefix)
     : folder_(new_folder()),
       mark_(random_hex(8)),
-      process_(start_program(1, command_line(arguments), {.environment = with(environment, folder_, mark_)})) {}
+      process_(start_program(1, command_line(prefix, arguments), {.environment = with(environment, folder_, mark_)})) {}
 
 Launcher::~Launcher() {
   process_.kill(0, SIGKILL);

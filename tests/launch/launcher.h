@@ -18,8 +18,9 @@ std::string lockstep_program();
 
 class Launcher {
  public:
-  // `arguments`: those after "run".
-  explicit Launcher(const std::vector<std::string>& arguments, const Environment& environment = {});
+  // `arguments`: those after "run". `prefix`: a command that runs the launcher, as nsenter(1).
+  explicit Launcher(const std::vector<std::string>& arguments, const Environment& environment = {},
+                    const std::vector<std::string>& prefix = {});
   // Kills what is left.
   ~Launcher();
   Launcher(const Launcher&) = delete;

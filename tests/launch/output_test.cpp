@@ -159,13 +159,5 @@ TEST(LaunchOutput, ManyRanksNeedNoHigherLimitAndKeepTheirOwn) {
   EXPECT_THAT(limited, HasSubstr("[rank 49] 64\n"));
 }
 
-TEST(LaunchOutput, ManyRanksStartQuickly) {
-  const auto start = Deadline::Clock::now();
-  Launcher launcher({"--nproc-per-node", "64", "true"});
-  EXPECT_EQ(launcher.wait(), 0) << launcher.report();
-  const std::chrono::duration<double> took = Deadline::Clock::now() - start;
-  EXPECT_LT(took.count(), 2.0);
-}
-
 }  // namespace
 }  // namespace lockstep::testing

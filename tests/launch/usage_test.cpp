@@ -37,7 +37,6 @@ TEST(LaunchUsage, WrongOptionsStartNothing) {
   expect_sentence(with_program({}), "PET_NNODES is 'two'", {{"PET_NNODES", "two"}});
   expect_sentence(with_program({"--nnodes", "2"}), "--rdzv-endpoint");
   expect_sentence(with_program({}), "LOCKSTEP_SECRET is set but empty", {{"LOCKSTEP_SECRET", ""}});
-  expect_sentence(with_program({"--master-addr", "192.0.2.1"}), "192.0.2.1");
   EXPECT_NE(::access(started.c_str(), F_OK), 0);
 }
 

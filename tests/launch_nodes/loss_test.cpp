@@ -1,0 +1,178 @@
+// Nodes that are lost, and come back.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+
+#include "launch_nodes/node_launcher.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Nodes = std::vector<std::unique_ptr<Launcher>>;
+
+// `count` nodes with one rank each, which waits as long as the world is complete.
+Nodes start_waiting(const HostSet& hosts, int count, const std::string& nnodes) {
+  Nodes nodes;
+  for (int host = 0; host < count; ++host) {
+    nodes.push_back(start_node(hosts, host,
+                               {.arguments = {"--nnodes", nnodes, "--node-rank", std::to_string(host), "--last-call",
+                                              "1", "--node-timeout", "3"},
+                                .program = wait_in_world_of(count)}));
+  }
+  for (auto& node : nodes) EXPECT_TRUE(node->wait_for_line("waiting")) << report_of(nodes);
+  return nodes;
+}
+
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+double seconds_until_line(Launcher& node, const std::string& text) {
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_TRUE(node.wait_for_line(text)) << node.report();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
+TEST(LaunchNodeLoss, AKilledNodeIsNoticedWithinASecondAndTheOthersGoOn) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
+  Nodes nodes = start_waiting(hosts, 3, "2:3");
+  nodes[2]->kill(SIGKILL);
+  EXPECT_LT(seconds_until_line(*nodes[0], "is gone"), 1);
+  EXPECT_LT(seconds_until_line(*nodes[1], "is gone"), 1);
+  for (const std::size_t i : {0, 1}) {
+    EXPECT_EQ(nodes[i]->wait(), 0) << report_of(nodes);
+    EXPECT_THAT(nodes[i]->out(), HasSubstr(fmt::format("rank {} of 2: sum 3", i)));
+  }
+  EXPECT_TRUE(nodes[2]->nothing_left());
+}
+
+TEST(LaunchNodeLoss, AKilledEndpointIsNoticedWithinASecondAndTheOthersGoOn) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
+  Nodes nodes = start_waiting(hosts, 3, "2:3");
+  nodes[0]->kill(SIGKILL);
+  EXPECT_LT(seconds_until_line(*nodes[1], "is gone"), 1);
+  EXPECT_LT(seconds_until_line(*nodes[2], "is gone"), 1);
+  for (const std::size_t i : {1, 2}) {
+    EXPECT_EQ(nodes[i]->wait(), 0) << report_of(nodes);
+    EXPECT_THAT(nodes[i]->out(), HasSubstr("of 2: sum 3"));
+  }
+}
+
+TEST(LaunchNodeLoss, AllButOneMayDieAtOnce) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 4);
+  Nodes nodes = start_waiting(hosts, 4, "1:4");
+  for (const std::size_t i : {0, 1, 2}) nodes[i]->kill(SIGKILL);
+  EXPECT_EQ(nodes[3]->wait(), 0) << report_of(nodes);
+  EXPECT_THAT(nodes[3]->out(), HasSubstr("rank 0 of 1: sum 1"));
+}
+
+TEST(LaunchNodeLoss, WithoutRestartsAJobOfFixedSizeEnds) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
+  Nodes nodes = start_waiting(hosts, 2, "2");
+  nodes[1]->kill(SIGKILL);
+  EXPECT_EQ(nodes[0]->wait(), 3) << report_of(nodes);
+  EXPECT_THAT(nodes[0]->err(), HasSubstr("is gone"));
+  EXPECT_THAT(nodes[0]->err(), HasSubstr("--max-restarts"));
+}
+
+// A job of fixed size that may restart waits for the node that was lost; the endpoint's or another.
+void expect_return_of(int lost) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
+  Nodes nodes;
+  const auto start = [&](int host) {
+    return start_node(hosts, host,
+                      {.arguments = {"--nnodes", "2", "--node-rank", std::to_string(host), "--node-timeout", "3",
+                                     "--max-restarts", "1"},
+                       .program = {"sh", "-c", "echo waiting as $RANK; exec sleep 600"}});
+  };
+  nodes.push_back(start(0));
+  nodes.push_back(start(1));
+  for (auto& node : nodes) ASSERT_TRUE(node->wait_for_line("waiting")) << report_of(nodes);
+  auto& gone = nodes[static_cast<std::size_t>(lost)];
+  auto& stays = nodes[static_cast<std::size_t>(1 - lost)];
+  gone->kill(SIGKILL);
+  ASSERT_TRUE(stays->wait_for_line("is gone")) << report_of(nodes);
+  gone = start(lost);
+  // Both start their ranks again, at the places that they had.
+  ASSERT_TRUE(gone->wait_for_line(fmt::format("waiting as {}", lost))) << report_of(nodes);
+  const auto deadline = in_seconds(30);
+  while (count_of(stays->out(), "waiting") < 2 && !deadline.expired()) ::usleep(10000);
+  for (auto& node : nodes) node->kill(SIGTERM);
+  for (auto& node : nodes) node->wait();
+  EXPECT_EQ(count_of(stays->out(), fmt::format("waiting as {}", 1 - lost)), 2) << report_of(nodes);
+}
+
+TEST(LaunchNodeLoss, ANodeThatComesBackIsTakenIn) { expect_return_of(1); }
+TEST(LaunchNodeLoss, TheEndpointsNodeThatComesBackIsTakenIn) { expect_return_of(0); }
+
+TEST(LaunchNodeLoss, ACutLinkStopsTheSmallerPartOnly) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
+  Nodes nodes = start_waiting(hosts, 3, "1:3");
+  ASSERT_TRUE(hosts.cut_link(2).ok());
+  EXPECT_LT(seconds_until_line(*nodes[0], "is gone"), 6);
+  for (const std::size_t i : {0, 1}) {
+    EXPECT_EQ(nodes[i]->wait(), 0) << report_of(nodes);
+    EXPECT_THAT(nodes[i]->out(), HasSubstr("of 2: sum 3"));
+  }
+  // Alone it cannot know that the others have ended.
+  EXPECT_TRUE(nodes[2]->wait_for_line("is gone")) << report_of(nodes);
+  EXPECT_FALSE(nodes[2]->wait_for_line("sum", 3)) << report_of(nodes);
+  nodes[2]->kill(SIGTERM);
+  EXPECT_EQ(nodes[2]->wait(), 143) << report_of(nodes);
+  EXPECT_THAT(nodes[2]->out(), Not(HasSubstr("sum")));
+}
+
+TEST(LaunchNodeLoss, ACutLinkOfTheEndpointMovesTheMeeting) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
+  Nodes nodes = start_waiting(hosts, 3, "1:3");
+  ASSERT_TRUE(hosts.cut_link(0).ok());
+  for (const std::size_t i : {1, 2}) {
+    EXPECT_EQ(nodes[i]->wait(), 0) << report_of(nodes);
+    EXPECT_THAT(nodes[i]->out(), HasSubstr("of 2: sum 3"));
+  }
+  EXPECT_FALSE(nodes[0]->wait_for_line("sum", 2)) << report_of(nodes);
+}
+
+// The keeper's node is silent for a while, and then there again: the others have moved the meeting, and keep their
+// last call open. In the end all three are together, and no part ever went on alone.
+void expect_reunion(const std::function<void(HostSet&, Launcher&)>& silence,
+                    const std::function<void(HostSet&, Launcher&)>& wake) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
+  Nodes nodes;
+  for (int host = 0; host < 3; ++host) {
+    nodes.push_back(start_node(hosts, host,
+                               {.arguments = {"--nnodes", "1:3", "--node-rank", std::to_string(host), "--last-call",
+                                              "60", "--node-timeout", "3"},
+                                .program = {"sh", "-c", "echo round of $WORLD_SIZE; exec sleep 600"}}));
+  }
+  for (auto& node : nodes) ASSERT_TRUE(node->wait_for_line("round of 3")) << report_of(nodes);
+  silence(hosts, *nodes[0]);
+  for (const std::size_t i : {1, 2}) ASSERT_TRUE(nodes[i]->wait_for_line("is gone")) << report_of(nodes);
+  wake(hosts, *nodes[0]);
+  const auto deadline = in_seconds(40);
+  for (auto& node : nodes) {
+    while (count_of(node->out(), "round of 3") < 2 && !deadline.expired()) ::usleep(10000);
+    EXPECT_EQ(count_of(node->out(), "round of 3"), 2) << report_of(nodes);
+    EXPECT_THAT(node->out(), Not(HasSubstr("round of 1")));
+    EXPECT_THAT(node->out(), Not(HasSubstr("round of 2")));
+  }
+}
+
+TEST(LaunchNodeLoss, ALinkThatHealsBringsTheNodeBack) {
+  expect_reunion([](HostSet& hosts, Launcher&) { ASSERT_TRUE(hosts.cut_link(0).ok()); },
+                 [](HostSet& hosts, Launcher&) { ASSERT_TRUE(hosts.restore_link(0).ok()); });
+}
+
+TEST(LaunchNodeLoss, AStoppedKeeperLearnsThatItIsNoLongerOne) {
+  expect_reunion([](HostSet&, Launcher& keeper) { keeper.kill(SIGSTOP); },
+                 [](HostSet&, Launcher& keeper) { keeper.kill(SIGCONT); });
+}
+
+}  // namespace
+}  // namespace lockstep::testing
