@@ -142,15 +142,14 @@ TEST_F(BenchSmoke, ElasticSaysWhatMakesNoSense) {
               HasSubstr("with these options there are commit, rank, leader"));
 }
 
-TEST_F(BenchSmoke, ElasticRunsTorchrunBesideOursOrSaysThatItIsMissing) {
-  const std::vector<std::string> arguments = {"elastic", "--model", "small_mlp", "--nproc", "2",      "--rounds", "1",
-                                              "--case",  "rank",    "--peer",    "torch",   "--case", "torch"};
+TEST_F(BenchSmoke, ElasticKillsUnderTorchrunTooOrSaysThatItIsMissing) {
   const CommandResult probe = run_command(command({"elastic", "--case", "flood", "--peer", "torch"}));
   if (probe.output.find("torch is missing") != std::string::npos) GTEST_SKIP() << probe.output;
-  const auto rows = rows_of(arguments);
-  ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[1].at("engine"), "torch");
-  expect_aftermath(rows[1], /*replaced=*/true);
+  const auto rows = rows_of({"elastic", "--model", "small_mlp", "--nproc", "2", "--rounds", "1", "--peer", "torch",
+                             "--case", "torch-monitor"});
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].at("engine"), "torch");
+  expect_aftermath(rows[0], /*replaced=*/true);
 }
 #endif
 
