@@ -83,7 +83,7 @@ ElasticCase torchrun(const ElasticSetup& setup, std::string name, std::string ti
                      std::vector<std::string>{worker_folder() + "/torch_elastic_worker.py", setup.options.model,
                                               std::to_string(setup.options.batch), TrainingJob::steps_folder(folder),
                                               folder + "/snapshot", std::to_string(kStepsPerSnapshot)},
-                 kOneThread + std::vector<std::string>{"PYTHONDONTWRITEBYTECODE=1"}}};
+                 kOneThread + std::vector<std::string>{"PYTHONDONTWRITEBYTECODE=1", "TMPDIR=" + folder}}};
           }};
 }
 
