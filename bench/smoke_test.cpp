@@ -110,6 +110,47 @@ TEST_F(BenchSmoke, DdpMeasuresAStepWithAndWithoutSynchronisation) {
   EXPECT_GE(rows[1].at("step_ms"), rows[1].at("forward_backward_ms"));
   EXPECT_EQ(run_command(command({"ddp", "--model", "transformer"})).exit_code, 2);
 }
+
+void expect_aftermath(const nlohmann::json& row, bool replaced) {
+  SCOPED_TRACE(row.dump());
+  EXPECT_GT(row.at("step_s").at("median"), 0.0);
+  EXPECT_GT(row.at("next_step_s").at("median"), 0.0);
+  ASSERT_EQ(row.at("replacement_trains_s").is_object(), replaced);
+  if (!replaced) return;
+  EXPECT_GT(row.at("replacement_start_up_s").at("median"), 0.0);
+  EXPECT_GT(row.at("replacement_trains_s").at("median"), row.at("replacement_start_up_s").at("median"));
+}
+
+TEST_F(BenchSmoke, ElasticMeasuresWhatFollowsAKillAndTheCostOfCommit) {
+  const auto rows = rows_of({"elastic", "--model", "small_mlp", "--nproc", "3", "--rounds", "1", "--commit-batch", "8",
+                             "--commit-steps", "3"});
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].at("case"), "rank");
+  EXPECT_EQ(rows[1].at("case"), "leader");
+  for (const std::size_t i : {0, 1}) expect_aftermath(rows[i], /*replaced=*/true);
+  EXPECT_EQ(rows[2].at("case"), "commit");
+  EXPECT_GT(rows[2].at("commit_ms").at("median"), 0.0);
+  EXPECT_GT(rows[2].at("step_ms").at("median"), 0.0);
+  EXPECT_THAT(run_command({"ps", "-e", "-o", "args"}).output, testing::Not(HasSubstr(scratch())));
+}
+
+TEST_F(BenchSmoke, ElasticSaysWhatMakesNoSense) {
+  EXPECT_EQ(run_command(command({"elastic", "--nproc", "1"})).exit_code, 2);
+  EXPECT_EQ(run_command(command({"elastic", "--rate", "1gbit"})).exit_code, 2);
+  EXPECT_EQ(run_command(command({"elastic", "--peer", "mpich"})).exit_code, 2);
+  EXPECT_THAT(run_command(command({"elastic", "--case", "flood"})).output,
+              HasSubstr("with these options there are commit, rank, leader"));
+}
+
+TEST_F(BenchSmoke, ElasticKillsUnderTorchrunTooOrSaysThatItIsMissing) {
+  const CommandResult probe = run_command(command({"elastic", "--case", "flood", "--peer", "torch"}));
+  if (probe.output.find("torch is missing") != std::string::npos) GTEST_SKIP() << probe.output;
+  const auto rows = rows_of({"elastic", "--model", "small_mlp", "--nproc", "2", "--rounds", "1", "--peer", "torch",
+                             "--case", "torch-monitor"});
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].at("engine"), "torch");
+  expect_aftermath(rows[0], /*replaced=*/true);
+}
 #endif
 
 TEST_F(BenchSmoke, HostsAreNetworkNamespacesAndAreRemoved) {

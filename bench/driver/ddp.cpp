@@ -22,6 +22,7 @@
 #include "base/socket.h"
 #include "bench/driver/machine.h"
 #include "bench/driver/process.h"
+#include "bench/driver/report.h"
 #include "bench/driver/statistics.h"
 #include "lockstep/base/deadline.h"
 
@@ -163,16 +164,6 @@ nlohmann::json row(const std::string& name, const Rounds& mine, const Rounds& pl
   return out;
 }
 
-// A Python that has PyTorch: LOCKSTEP_PYTHON, the one in PATH, or the system's (a virtual environment hides Debian's
-// python3-torch). Empty if there is none.
-std::string python_with_torch() {
-  const char* const chosen = std::getenv("LOCKSTEP_PYTHON");
-  for (const std::string python : {chosen != nullptr ? chosen : "python3", "/usr/bin/python3"}) {
-    if (run_command({python, "-c", "import torch.distributed"}).exit_code == 0) return python;
-  }
-  return "";
-}
-
 std::string check(const DdpBenchOptions& options) {
   if (options.model != "mlp" && options.model != "cnn" && options.model != "gpt") {
     return fmt::format("--model {}: there are mlp, cnn and gpt", options.model);
@@ -195,9 +186,7 @@ void measure(const DdpBenchOptions& options) {
   const std::string python = options.peers.empty() ? "" : python_with_torch();
   const bool with_torch = !python.empty();
   if (!options.peers.empty() && !with_torch) {
-    fmt::print(
-        "# torch is missing: no python3 can import it (Debian: apt-get install python3-torch; LOCKSTEP_PYTHON names "
-        "one)\n");
+    fmt::print("# {}\n", kTorchIsMissing);
   }
   const TemporaryFolder folder;
   std::vector<std::unique_ptr<Contestant>> contestants;
@@ -232,11 +221,7 @@ void measure(const DdpBenchOptions& options) {
     print_row(contestants[i]->name(), rounds[i], plain, torch, options);
     rows.push_back(row(contestants[i]->name(), rounds[i], plain, torch, options));
   }
-  if (!options.json_file.empty()) {
-    std::ofstream file(options.json_file);
-    file << rows.dump(2) << '\n';
-    if (!file.flush()) throw BenchError(fmt::format("--json {}: cannot be written", options.json_file));
-  }
+  if (!options.json_file.empty()) write_json_file(options.json_file, rows.dump(2));
 }
 
 }  // namespace

@@ -4,11 +4,13 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <random>
 
 #include "bench/driver/options.h"
+#include "bench/driver/process.h"
 
 namespace lockstep::bench {
 namespace {
@@ -61,6 +63,20 @@ std::string worker_folder() {
 
 std::string describe_machine() {
   return fmt::format("{}, {} cores, {} MiB of cache", processor_name(), usable_cores().size(), cache_bytes() >> 20);
+}
+
+std::string python_with_torch() {
+  const char* const chosen = std::getenv("LOCKSTEP_PYTHON");
+  for (const std::string python : {chosen != nullptr ? chosen : "python3", "/usr/bin/python3"}) {
+    if (run_command({python, "-c", "import torch.distributed"}).exit_code == 0) return python;
+  }
+  return "";
+}
+
+double load_average() {
+  double load = 0;
+  std::ifstream("/proc/loadavg") >> load;
+  return load;
 }
 
 std::string random_secret() {

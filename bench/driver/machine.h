@@ -15,6 +15,13 @@ std::vector<int> cores_for(int ranks);
 std::string worker_folder();
 // For headings: "AMD EPYC, 2 cores, 32 MiB of cache".
 std::string describe_machine();
+// A Python that has PyTorch: LOCKSTEP_PYTHON, the one in PATH, or the system's (a virtual environment hides Debian's
+// python3-torch). Empty if there is none.
+std::string python_with_torch();
+inline constexpr const char* kTorchIsMissing =
+    "torch is missing: no python3 can import it (Debian: apt-get install python3-torch; LOCKSTEP_PYTHON names one)";
+// The load of the last minute, as uptime(1) says it.
+double load_average();
 // 32 random bytes as hexadecimal digits.
 std::string random_secret();
 

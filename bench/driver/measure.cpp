@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <random>
 
 #include "bench/driver/engines.h"
@@ -46,7 +45,7 @@ class Benchmark {
     start_engines();
     print_heading();
     for (const std::size_t bytes : sizes_of(options_)) measure_size(bytes);
-    if (!options_.json_file.empty()) write_json();
+    if (!options_.json_file.empty()) write_json_file(options_.json_file, to_json(rows_));
     const auto wrong = [](const Row& row) { return row.engine == "lockstep" && row.wrong > 0; };
     const bool all_right = std::none_of(rows_.begin(), rows_.end(), wrong);
     if (!all_right) remark("Lockstep gave wrong results: see the column #wrong");
@@ -200,13 +199,6 @@ class Benchmark {
       fmt::print("{}", table_line(rows_.back(), peers_, network_ != nullptr));
     }
     std::fflush(stdout);
-  }
-
-  void write_json() const {
-    std::ofstream file(options_.json_file);
-    file << to_json(rows_);
-    file.close();
-    if (!file) throw BenchError(fmt::format("cannot write the results to {}", options_.json_file));
   }
 
   const BenchOptions& options_;

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "bench/worker/channel.h"
 
 namespace lockstep::bench {
 namespace {
@@ -95,7 +98,14 @@ std::string to_json(const std::vector<Row>& rows) {
         {"wire_of_least", or_null(row.wire_fraction)},
     });
   }
-  return all.dump(2) + "\n";
+  return all.dump(2);
+}
+
+void write_json_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text << '\n';
+  file.close();
+  if (!file) throw BenchError(fmt::format("--json {}: cannot be written", path));
 }
 
 }  // namespace lockstep::bench

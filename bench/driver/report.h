@@ -42,4 +42,7 @@ std::string table_line(const Row& row, const std::vector<std::string>& peers, bo
 // An array with one object per row.
 std::string to_json(const std::vector<Row>& rows);
 
+// Throws BenchError.
+void write_json_file(const std::string& path, const std::string& text);
+
 }  // namespace lockstep::bench

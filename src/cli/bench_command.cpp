@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "bench/driver/ddp.h"
+#include "bench/driver/elastic.h"
 #include "bench/driver/measure.h"
 #include "bench/driver/options.h"
 #include "bench/threads_scaling.h"
@@ -87,6 +88,34 @@ void add_ddp(CLI::App& command, Action& chosen) {
   ddp->callback([&chosen, options] { chosen = [options] { return bench::run_ddp_benchmark(*options); }; });
 }
 
+void add_elastic(CLI::App& command, Action& chosen) {
+  const auto options = std::make_shared<bench::ElasticBenchOptions>();
+  CLI::App* const elastic =
+      command.add_subcommand("elastic", "kill -9 of a rank: how long until the others, and a replacement, train");
+  elastic->add_option("--model", options->model, "mlp (18.9 M parameters), cnn, gpt or small_mlp")
+      ->capture_default_str();
+  elastic->add_option("--batch", options->batch, "Samples per rank")->capture_default_str();
+  elastic->add_option("--nproc", options->nproc, "Ranks on this host, one thread each")->capture_default_str();
+  elastic->add_option("--rounds", options->rounds, "Rounds; each runs every case, in random order")
+      ->capture_default_str();
+  elastic->add_option("--commit-batch", options->commit_batch, "Samples per rank while commit() is timed")
+      ->capture_default_str();
+  elastic->add_option("--commit-steps", options->commit_steps, "Pairs of steps per round, with and without commit()")
+      ->capture_default_str();
+  add_parsed(*elastic, "--hosts", bench::parse_hosts, options->hosts,
+             "Also between hosts made of network namespaces (needs root): hosts and ranks on each")
+      ->type_name("HOSTS:RANKS");
+  add_parsed(*elastic, "--rate", bench::parse_rate, options->rate, "Shape the links between these hosts, as 1gbit")
+      ->type_name("RATE");
+  elastic->add_option("--peer", options->peers, "Compare with torch: torchrun, which restarts from a snapshot")
+      ->type_name("NAME");
+  elastic->add_option("--case", options->cases, "Only this one; may be repeated: rank, leader, commit, hosts-rank, ...")
+      ->type_name("NAME");
+  elastic->add_option("--logs", options->logs, "Keep what the ranks wrote in this folder")->type_name("FOLDER");
+  elastic->add_option("--json", options->json_file, "Also write the rows to this file")->type_name("FILE");
+  elastic->callback([&chosen, options] { chosen = [options] { return bench::run_elastic_benchmark(*options); }; });
+}
+
 }  // namespace
 
 void add_bench_command(CLI::App& app, Action& chosen) {
@@ -101,6 +130,7 @@ void add_bench_command(CLI::App& app, Action& chosen) {
   }
   add_threads(*command, chosen);
   add_ddp(*command, chosen);
+  add_elastic(*command, chosen);
 }
 
 }  // namespace lockstep::cli

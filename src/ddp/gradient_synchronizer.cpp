@@ -57,7 +57,7 @@ class GradientSynchronizer::Impl {
     const NamedTensors trained = needing_gradients(parameters_);
     if (options_.init_sync) {
       detail::check_same_model(*group_, parameters_, buffers_);
-      broadcast_all(0);
+      detail::broadcast_differing(*group_, all_tensors(), 0);
     }
     reducer_ = std::make_unique<detail::Reducer>(group_, trained, options_);
   }
@@ -107,7 +107,7 @@ class GradientSynchronizer::Impl {
       at::NoGradGuard no_grad;
       reducer_->check_last_pass();
       while (exchange_presence(false, false)) shadow_step();
-      broadcast_all(authority_);
+      detail::broadcast_tensors(*group_, all_tensors(), authority_);
     } catch (const std::exception& error) {
       joining_ = false;
       group_->abort(fmt::format("rank {} left join() with an exception: {}", group_->rank(), error.what()));
@@ -138,10 +138,10 @@ class GradientSynchronizer::Impl {
   const std::shared_ptr<TensorGroup>& group() const { return group_; }
 
  private:
-  void broadcast_all(int root) {
+  std::vector<at::Tensor> all_tensors() const {
     std::vector<at::Tensor> all = tensors_of(parameters_);
     for (const auto& item : buffers_) all.push_back(item.second);
-    detail::broadcast_tensors(*group_, all, root);
+    return all;
   }
 
   void count_samples() {

@@ -133,6 +133,21 @@ void broadcast_tensors(TensorGroup& group, const std::vector<at::Tensor>& tensor
   }
 }
 
+std::size_t broadcast_differing(TensorGroup& group, const std::vector<at::Tensor>& tensors, int root) {
+  if (group.size() == 1 || tensors.empty()) return 0;
+  std::vector<std::uint64_t> mine;
+  for (const at::Tensor& tensor : tensors) mine.push_back(hash_of(tensor));
+  const std::vector<std::uint64_t> all = gather_hashes(group, mine);
+  std::vector<at::Tensor> differing;
+  for (std::size_t item = 0; item < tensors.size(); ++item) {
+    bool differs = false;
+    for (std::size_t i = item; i < all.size(); i += tensors.size()) differs = differs || all[i] != all[item];
+    if (differs) differing.push_back(tensors[item]);
+  }
+  broadcast_tensors(group, differing, root);
+  return differing.size();
+}
+
 void check_identical(TensorGroup& group, const NamedTensors& parameters, const NamedTensors& buffers) {
   std::vector<std::uint64_t> mine;
   for (const auto& item : parameters) mine.push_back(hash_of(item.second));

@@ -15,6 +15,9 @@ void check_same_model(TensorGroup& group, const NamedTensors& parameters, const 
 
 // Every rank's tensors become `root`'s. Small ones travel together.
 void broadcast_tensors(TensorGroup& group, const std::vector<at::Tensor>& tensors, int root);
+// The same, but only those travel that are not bit-identical everywhere already (by xxh3). Where all ranks made the
+// model from one seed, or go on after the loss of a peer, that is none. Returns how many travelled.
+std::size_t broadcast_differing(TensorGroup& group, const std::vector<at::Tensor>& tensors, int root);
 
 // Throws Error, on every rank, naming the first tensor that is not bit-identical everywhere.
 void check_identical(TensorGroup& group, const NamedTensors& parameters, const NamedTensors& buffers);
