@@ -151,6 +151,7 @@ Outcome run(State& state, const std::function<void(Context&)>& train, const Opti
       throw;
     }
     if (!life) return Outcome::finished_elsewhere;
+    if (!life->has_state) elastic_state.forget();
     if (live(participant, elastic_state, *std::move(life), train)) return Outcome::trained;
     elastic_state.settle();
   }

@@ -28,6 +28,8 @@ class ElasticState {
   // What is there now counts.
   void commit_step();
   void commit_epoch();
+  // The job went on without this process: nothing of its content counts any more.
+  void forget() { progress_ = -1; }
   // After a failure: back to the last commit. If the parameters were changed since then, the optimizer had made its
   // step, for which it had the gradients of all ranks: then that step is completed instead. Gradients are dropped.
   void settle();

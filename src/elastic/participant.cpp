@@ -140,6 +140,7 @@ std::optional<Participant::Life> Participant::next_life(std::int64_t step) {
     const auto start = Clock::now();
     if (auto life = recover(step)) {
       if (!life->group) return std::nullopt;
+      life->has_state = step >= 0;
       log_info("generation {} stands after {:.0f} ms: {} ranks, this is rank {}", life->generation,
                std::chrono::duration<double, std::milli>(Clock::now() - start).count(), life->members.size(),
                life->group->rank());
@@ -150,18 +151,18 @@ std::optional<Participant::Life> Participant::next_life(std::int64_t step) {
 }
 
 // All processes that were started together, over the store that the launcher or rank 0 serves.
-Participant::Life Participant::first_life(std::int64_t step) {
+std::optional<Participant::Life> Participant::first_life(std::int64_t step) {
   const Deadline deadline = Deadline::after(options_.init.group.init_timeout);
   const MeetingPoint point = value_or_throw(find_meeting_point(options_.init, secret_, deadline));
   meeting_store_ = point.store;
   while (true) {
     if (auto life = try_first_life(*point.store, deadline)) {
       establish(*life);
-      return *std::move(life);
+      return life;
     }
     if (accepted_.number == 0) continue;
     // The others got further before somebody was lost.
-    return next_life(step).value();
+    return next_life(step);
   }
 }
 

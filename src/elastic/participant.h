@@ -53,6 +53,7 @@ class Participant {
     std::vector<Member> members = {};  // by rank
     int source = 0;                    // the rank whose state counts
     bool transfer = false;             // not all have it
+    bool has_state = true;  // this process' state counts until then; false for newcomers, and who was left behind
   };
   // Blocks until this process is part of the next generation; the group of the last one must be gone. `step`: how
   // many steps the state of this process has; -1: it has none (a newcomer, or a state that is half overwritten).
@@ -75,7 +76,7 @@ class Participant {
   bool is_newcomer() const { return newcomer_; }
 
  private:
-  Life first_life(std::int64_t step);
+  std::optional<Life> first_life(std::int64_t step);
   std::optional<Life> try_first_life(Store& store, const Deadline& deadline);
   // Keeps what was decided, where others can see it; before this process acts on it.
   void accept(const Generation& generation);

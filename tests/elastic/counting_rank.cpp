@@ -72,6 +72,7 @@ int run_counting_rank() {
       print_mark("finished without me");
       return 0;
     }
+    if (!life->has_state) step = -1;
     try {
       if (!live(participant, *life, step)) continue;
       life->group->barrier();
