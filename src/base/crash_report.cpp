@@ -37,7 +37,7 @@ std::array<char, PATH_MAX> g_path;
 bool g_for_torch = false;
 std::terminate_handler g_next_terminate = nullptr;
 std::atomic<pid_t> g_reporter{0};  // the thread that writes the report; 0: none yet
-alignas(16) std::array<char, 64 * 1024> g_signal_stack;
+alignas(16) std::array<char, std::size_t{64} * 1024> g_signal_stack;
 
 // Text for a file, collected without memory allocation: everything here may run in a signal handler.
 class Writer {
@@ -94,8 +94,8 @@ bool begin_report() {
   pid_t none = 0;
   const pid_t self = thread_id();
   if (g_reporter.compare_exchange_strong(none, self)) return true;
-  while (none != self) ::pause();
-  return false;
+  if (none == self) return false;  // it failed while it reported
+  while (true) ::pause();          // until the thread that reports has ended the process
 }
 
 void write_backtrace(int fd) {

@@ -29,7 +29,7 @@ struct SnapshotName {
 
   std::string to_string() const;  // "snapshot-000017-step-3400"
   static std::optional<SnapshotName> parse(std::string_view text);
-  friend auto operator<=>(const SnapshotName&, const SnapshotName&) = default;
+  friend auto operator<=>(const SnapshotName&, const SnapshotName&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // The newest first. Empty if the folder does not exist; unavailable if it is not a folder or cannot be read. Names

@@ -103,11 +103,12 @@ const Registration* find_source(const std::vector<const Registration*>& members,
   return source;
 }
 
-Verdict wait_or_give_up(const Attendance& attendance, const Policy& policy, std::string reason, bool has_quorum) {
+Verdict wait_or_give_up(const Attendance& attendance, const Policy& policy, const std::string& reason,
+                        bool has_quorum) {
   const bool too_long = attendance.elapsed >= policy.shortage;
   return {.kind = too_long ? Verdict::Kind::give_up : Verdict::Kind::wait,
           .answer = {.kind = Answer::Kind::give_up, .reason = reason},
-          .reason = std::move(reason),
+          .reason = reason,
           .has_quorum = has_quorum};
 }
 

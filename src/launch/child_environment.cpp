@@ -62,7 +62,7 @@ std::vector<std::string> child_environment(const std::vector<std::string>& inher
     all.try_emplace(name, std::to_string(place.threads));
   std::vector<std::string> result;
   result.reserve(all.size());
-  for (const auto& [name, value] : all) result.push_back(name + "=" + value);
+  for (const auto& [name, value] : all) result.push_back(fmt::format("{}={}", name, value));
   return result;
 }
 

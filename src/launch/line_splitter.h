@@ -11,7 +11,7 @@ namespace lockstep::launch {
 class LineSplitter {
  public:
   // A longer line is handed on in pieces of this size, so that memory stays bounded.
-  static constexpr std::size_t kMaxLine = 64 * 1024;
+  static constexpr std::size_t kMaxLine = std::size_t{64} * 1024;
 
   // Calls on_line(std::string_view) for each line that is complete now, without its end. A carriage return ends a line
   // too (progress bars), and "\r\n" ends one, not two.

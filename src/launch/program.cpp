@@ -38,7 +38,7 @@ Result<std::string> find_in_path(const std::string& name, const Environment& env
   for (std::size_t start = 0; start <= path.size();) {
     const std::size_t end = std::min(path.find(':', start), path.size());
     const std::string folder = path.substr(start, end - start);
-    const std::string candidate = folder.empty() ? name : folder + "/" + name;
+    const std::string candidate = folder.empty() ? name : fmt::format("{}/{}", folder, name);
     start = end + 1;
     if (!is_file(candidate)) continue;
     const Status status = check_runnable(candidate);

@@ -17,7 +17,7 @@ std::string content_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (file) text << file.rdbuf();
-  return text.str().substr(0, 64 * 1024);
+  return text.str().substr(0, std::size_t{64} * 1024);
 }
 
 std::optional<CrashText> read_crash(const std::string& error_file, const std::string& torch_error_file) {

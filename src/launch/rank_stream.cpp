@@ -14,7 +14,7 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr std::size_t kTail = 8 * 1024;
+constexpr std::size_t kTail = std::size_t{8} * 1024;
 
 std::string end_of_file(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -54,7 +54,7 @@ Result<RankStream> RankStream::open(const LogFiles::Route& route, const std::str
 
 // False if there is nothing more now.
 bool RankStream::read_some(const std::function<void(std::string_view)>& on_line) {
-  std::array<char, 64 * 1024> block;
+  std::array<char, std::size_t{64} * 1024> block;
   if (!read_end_.valid()) return false;
   const ssize_t got = ::read(read_end_.get(), block.data(), block.size());
   if (got < 0 && errno == EINTR) return true;

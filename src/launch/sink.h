@@ -29,7 +29,7 @@ class Sink {
   bool is_terminal() const { return terminal_; }
 
  private:
-  static constexpr std::size_t kFull = 1024 * 1024;
+  static constexpr std::size_t kFull = std::size_t{1024} * 1024;
   bool writable(int timeout_ms) const;
 
   int fd_;

@@ -120,10 +120,8 @@ TEST_F(StoreMeetings, NodesOfUnequalSizeGetTheirRanks) {
 TEST_F(StoreMeetings, WhoDoesNotComeIsMissedAndWhoCameIsNamed) {
   job_of(3, 3);
   std::vector<Node> nodes;
-  for (int i = 0; i < 2; ++i) {
-    nodes.push_back(open());
-    nodes.back().ask(2s);
-  }
+  for (int i = 0; i < 2; ++i) nodes.push_back(open());
+  for (auto& node : nodes) node.ask(5s);
   for (auto& node : nodes) {
     const auto result = node.pending.get();
     EXPECT_EQ(result.status().code(), StatusCode::timed_out);
