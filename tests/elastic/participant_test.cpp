@@ -7,13 +7,20 @@
 #include <fstream>
 
 #include "elastic/counting_rank.h"
+#include "multiproc/rank_process.h"
 #include "support/hosts.h"
 #include "support/process_set.h"
 
 namespace lockstep::testing {
 namespace {
 
-LOCKSTEP_PROCESS_ROLE(counting) { return run_counting_rank(); }
+// However many generations it lived in, a process ends with the descriptors and threads that it began with.
+LOCKSTEP_PROCESS_ROLE(counting) {
+  const NothingLeftBehind nothing;
+  const int code = run_counting_rank();
+  nothing.check();
+  return code;
+}
 
 class ElasticJob : public ::testing::Test {
  protected:
@@ -28,6 +35,7 @@ class ElasticJob : public ::testing::Test {
   ProcessSet start_newcomer() {
     Environment environment = environment_;
     environment["LOCKSTEP_NEWCOMER"] = "1";
+    environment["LOCKSTEP_STORE_FD"] = std::nullopt;
     return start_ranks(1, "counting", {.environment = environment});
   }
   void finish() { std::ofstream(folder_ + "/finish").put('\n'); }
