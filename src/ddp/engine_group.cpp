@@ -109,12 +109,13 @@ Work EngineGroup::recv(const at::Tensor& tensor, int source, int tag, const Call
   return keep(group_->recv_async(buffer(tensor), source, tag, options), tensor);
 }
 
-at::Tensor EngineGroup::empty(std::int64_t count, at::ScalarType dtype) {
+at::Tensor EngineGroup::empty(std::int64_t count, at::ScalarType dtype, at::Device device) {
   const std::size_t bytes = static_cast<std::size_t>(count) * c10::elementSize(dtype);
-  if (bytes == 0) return at::empty({count}, at::TensorOptions().dtype(dtype));
+  const at::TensorOptions options = at::TensorOptions().dtype(dtype).device(device);
+  if (bytes == 0 || !device.is_cpu()) return at::empty({count}, options);
   Memory memory = allocate(bytes);
   return at::from_blob(
-      memory.data, {count}, [owner = std::move(memory.owner)](void*) {}, at::TensorOptions().dtype(dtype));
+      memory.data, {count}, [owner = std::move(memory.owner)](void*) {}, options);
 }
 
 TensorGroup::Memory EngineGroup::allocate(std::size_t bytes) {

@@ -31,7 +31,9 @@ Status WorkState::wait(Deadline deadline) {
   } else if (!completed_.wait_until(lock, deadline.when(), is_done)) {
     return Status(StatusCode::timed_out, "the operation is still running; only this wait has ended");
   }
-  return outcome_;
+  if (!arrival_ || !outcome_.ok()) return outcome_;
+  lock.unlock();
+  return arrival_();
 }
 
 Status WorkState::outcome() const {

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
@@ -14,6 +15,10 @@ namespace lockstep::detail {
 
 class WorkState {
  public:
+  // Before anybody else has this state: for operations on a device, which are complete when they are in its queue.
+  // Every wait that finds the operation complete without an error calls `arrival`, on its own thread, and returns what
+  // it says: this is where the waiting thread's stream is made to wait.
+  void set_arrival(std::function<Status()> arrival) { arrival_ = std::move(arrival); }
   // Once, by the thread that ran the operation.
   void complete(Status outcome);
 
@@ -24,6 +29,7 @@ class WorkState {
   void then(std::function<void(const Status&)> continuation);
 
  private:
+  std::function<Status()> arrival_;  // constant once shared
   std::atomic<bool> done_{false};
   mutable std::mutex mutex_;
   std::condition_variable completed_;

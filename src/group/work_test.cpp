@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include "group/work_state.h"
 
@@ -45,6 +47,36 @@ TEST(Work, ContinuationsRunOnceWhetherTheyComeEarlyOrLate) {
     work.then(count);
     EXPECT_EQ(calls, 3);
   }
+}
+
+TEST(Work, EveryWaitThatSucceedsArrivesOnItsOwnThread) {
+  auto state = std::make_shared<detail::WorkState>();
+  std::vector<std::thread::id> arrived;
+  state->set_arrival([&] {
+    arrived.push_back(std::this_thread::get_id());
+    return Status();
+  });
+  const Work work(state);
+  EXPECT_EQ(work.wait(Deadline::after(1ms)).code(), StatusCode::timed_out);
+  state->complete(Status());
+  EXPECT_TRUE(arrived.empty()) << "only those who wait arrive";
+  work.wait();
+  std::thread other([&] { work.wait(); });
+  const std::thread::id other_id = other.get_id();
+  other.join();
+  EXPECT_EQ(arrived, (std::vector<std::thread::id>{std::this_thread::get_id(), other_id}));
+}
+
+TEST(Work, AFailureOnArrivalIsThrownAndAFailedOperationDoesNotArrive) {
+  auto state = std::make_shared<detail::WorkState>();
+  state->set_arrival([] { return Status(StatusCode::internal, "the device"); });
+  state->complete(Status());
+  EXPECT_THROW(Work(state).wait(), Error);
+
+  auto failed = std::make_shared<detail::WorkState>();
+  failed->set_arrival([]() -> Status { throw std::logic_error("must not be called"); });
+  failed->complete(Status(StatusCode::peer_lost, "rank 1"));
+  EXPECT_EQ(Work(failed).wait(Deadline::after(5s)).code(), StatusCode::peer_lost);
 }
 
 TEST(Work, AnEmptyOneIsComplete) {

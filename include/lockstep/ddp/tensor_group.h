@@ -57,10 +57,10 @@ class TensorGroup : public std::enable_shared_from_this<TensorGroup> {
   virtual Work send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) = 0;
   virtual Work recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) = 0;
 
-  // A flat, uninitialised tensor in the memory that this group reduces fastest (registered memory).
-  // Outlives the group.
-  virtual at::Tensor empty(std::int64_t count, at::ScalarType dtype) = 0;
-  // The same as bytes, with whatever keeps them alive: for allocators.
+  // A flat, uninitialised tensor on `device`, in the memory there that this group reduces fastest: registered memory
+  // on the CPU, that of the device's own allocator elsewhere. Outlives the group.
+  virtual at::Tensor empty(std::int64_t count, at::ScalarType dtype, at::Device device = at::kCPU) = 0;
+  // CPU memory of this kind as bytes, with whatever keeps them alive: for allocators.
   struct Memory {
     std::byte* data = nullptr;
     std::shared_ptr<void> owner;

@@ -15,6 +15,10 @@ class WorkState;
 
 // Copies share one operation. All calls are thread-safe. Dropping the last copy does not cancel
 // the operation: its buffers must live until it is complete.
+//
+// An operation on tensors of a device that has streams (CUDA) is complete for the host as soon as it is in the device's
+// queue. wait() then makes the calling thread's current stream wait for it, and does not block the host: what that
+// thread queues next sees the result.
 class Work {
  public:
   Work() = default;

@@ -85,7 +85,9 @@ class CountingGroup final : public TensorGroup {
     count(input.nbytes());
     return group_->all_to_all(input, output, options);
   }
-  at::Tensor empty(std::int64_t count, at::ScalarType dtype) override { return group_->empty(count, dtype); }
+  at::Tensor empty(std::int64_t count, at::ScalarType dtype, at::Device device) override {
+    return group_->empty(count, dtype, device);
+  }
   Memory allocate(std::size_t bytes) override { return group_->allocate(bytes); }
   Group new_group(std::span<const int> ranks, const std::string& name) override {
     return group_->new_group(ranks, name);
