@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ddp/test_ranks.h"
+#include "lockstep/group/process_group.h"
 
 namespace lockstep::detail {
 namespace {

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "ddp/test_ranks.h"
+#include "lockstep/group/process_group.h"
 
 namespace lockstep::detail {
 namespace {

@@ -1,10 +1,9 @@
 #include "lockstep/ddp/init.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <mutex>
 
+#include "ddp/backends/registry.h"
 #include "ddp/default_group.h"
 #include "ddp/engine_group.h"
 
@@ -29,20 +28,6 @@ std::shared_ptr<TensorGroup> current() {
   return the_default().group;
 }
 
-std::shared_ptr<TensorGroup> make_group(const ProcessGroupOptions& options) {
-  if (options.backend != "lockstep") {
-    throw Error(
-        {StatusCode::invalid_argument,
-         fmt::format("init_process_group: there is no backend \"{}\"; this build has: lockstep", options.backend)});
-  }
-  InitOptions init{.init_method = options.init_method, .rank = options.rank, .world_size = options.world_size};
-  init.group.name = options.group_name;
-  init.group.timeout = options.timeout;
-  init.group.init_timeout = options.init_timeout;
-  init.group.heartbeat = options.heartbeat;
-  return make_tensor_group(ProcessGroup::create(init));
-}
-
 }  // namespace
 
 std::shared_ptr<TensorGroup> make_tensor_group(std::shared_ptr<ProcessGroup> group) {
@@ -54,7 +39,7 @@ std::shared_ptr<TensorGroup> init_process_group(const ProcessGroupOptions& optio
     throw Error({StatusCode::already_exists,
                  "init_process_group: there is a default group already; call destroy_process_group() first"});
   }
-  std::shared_ptr<TensorGroup> group = make_group(options);
+  std::shared_ptr<TensorGroup> group = detail::make_group(options);
   std::lock_guard lock(the_default().mutex);
   the_default().group = group;
   return group;

@@ -75,26 +75,33 @@ std::shared_ptr<ProcessGroup> ProcessGroup::Impl::make(MeshFactory factory, cons
 ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ProcessGroup::~ProcessGroup() = default;
 
-std::shared_ptr<ProcessGroup> ProcessGroup::create(const InitOptions& options) {
+MeetingPoint ProcessGroup::Impl::find(const InitOptions& options) {
   check_durations(options.group);
   const Secret secret = value_or_throw(Secret::from_environment());
-  const MeetingPoint where =
-      value_or_throw(find_meeting_point(options, secret, Deadline::after(options.group.init_timeout)));
+  MeetingPoint where = value_or_throw(find_meeting_point(options, secret, Deadline::after(options.group.init_timeout)));
   set_log_rank(where.rank);
-  return create(where.store, where.rank, where.world_size, options.group);
+  return where;
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::Impl::at(const MeetingPoint& where, const GroupOptions& options) {
+  install_crash_reporter();
+  check_membership(where.rank, where.world_size);
+  const Secret secret = value_or_throw(Secret::from_environment());
+  const std::string interface = options.network_interface;
+  auto factory = [where, secret, interface](const std::string& scope, int rank, int size, Deadline deadline) {
+    return connect_mesh(MeetingPoint{where.store, rank, size, where.master_host}, secret,
+                        MeshOptions{.scope = scope, .network_interface = interface}, deadline);
+  };
+  return make(std::move(factory), options.name, where.rank, where.world_size, options);
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::create(const InitOptions& options) {
+  return Impl::at(Impl::find(options), options.group);
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::create(std::shared_ptr<Store> store, int rank, int world_size,
                                                    const GroupOptions& options) {
-  install_crash_reporter();
-  check_membership(rank, world_size);
-  const Secret secret = value_or_throw(Secret::from_environment());
-  const std::string interface = options.network_interface;
-  auto factory = [store, secret, interface](const std::string& scope, int r, int n, Deadline deadline) {
-    return connect_mesh(MeetingPoint{store, r, n}, secret, MeshOptions{.scope = scope, .network_interface = interface},
-                        deadline);
-  };
-  return Impl::make(std::move(factory), options.name, rank, world_size, options);
+  return Impl::at(MeetingPoint{std::move(store), rank, world_size}, options);
 }
 
 std::vector<std::shared_ptr<ProcessGroup>> ProcessGroup::create_threads(int size, const GroupOptions& options) {
@@ -139,6 +146,8 @@ std::string ProcessGroup::describe() const {
   }
   return text;
 }
+
+std::string ProcessGroup::describe_rank(int rank) const { return impl_->core->describe_rank(rank); }
 
 std::string ProcessGroup::algorithm_table() const { return impl_->core->selector().table(); }
 
@@ -200,5 +209,7 @@ Status ProcessGroup::health() const {
   const Status reason = impl_->core->failure().reason();
   return reason.with_context(impl_->core->describe_group() + " is dead");
 }
+
+int ProcessGroup::failure_fd() const { return impl_->core->failure().stop_fd(); }
 
 }  // namespace lockstep

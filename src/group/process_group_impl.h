@@ -12,6 +12,7 @@
 #include "group/group_core.h"
 #include "group/message_lane.h"
 #include "lockstep/group/process_group.h"
+#include "rendezvous/rendezvous.h"
 
 namespace lockstep {
 
@@ -23,6 +24,9 @@ class ProcessGroup::Impl {
   // Throws Error.
   static std::shared_ptr<ProcessGroup> make(MeshFactory factory, const std::string& scope, int rank, int size,
                                             const GroupOptions& options);
+  // The two halves of ProcessGroup::create, for whoever also needs the store. Throw Error.
+  static MeetingPoint find(const InitOptions& options);
+  static std::shared_ptr<ProcessGroup> at(const MeetingPoint& where, const GroupOptions& options);
   Impl(MeshFactory factory, Mesh mesh, const GroupOptions& options, Selector selector);
   ~Impl();
 

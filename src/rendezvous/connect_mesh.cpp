@@ -117,7 +117,10 @@ class MeshBuilder {
     for (const auto& record : context_.members) one_network &= record.network_space == session_.self().network_space;
     // Hosts that are only called so (LOCKSTEP_HOST_ID) meet on loopback.
     const std::string towards = one_network && where_.master_host.empty() ? "127.0.0.1" : where_.master_host;
-    const auto address = choose_local_address(wanted, towards);
+    auto address = choose_local_address(wanted, towards);
+    // On the master its own name often stands for loopback (Debian's /etc/hosts), where no other host gets.
+    if (address.ok() && wanted.empty() && !one_network && address->is_loopback())
+      address = choose_local_address("", "");
     if (!address.ok()) return address.status();
     LOCKSTEP_RETURN_IF_ERROR(may_bind(*address, context_.secret));
     auto listener = listen_on(*address);

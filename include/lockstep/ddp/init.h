@@ -19,7 +19,10 @@ namespace lockstep {
 class ProcessGroup;
 
 struct ProcessGroupOptions {
-  std::string backend = "lockstep";
+  // Who moves the tensors: "lockstep", "gloo", "nccl", "mpi", ..., or one for each kind of device,
+  // "cpu:lockstep,cuda:nccl". Empty: LOCKSTEP_BACKEND, else lockstep for CPU tensors and nccl for CUDA ones,
+  // where this LibTorch has it and there is a GPU. docs/backends.md has the choice.
+  std::string backend = {};
   // "env://", "tcp://host:port", "file:///path"; rank and world size may stand in it or below.
   std::string init_method = "env://";
   std::optional<int> rank = std::nullopt;

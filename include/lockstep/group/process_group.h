@@ -48,6 +48,8 @@ class ProcessGroup {
   const std::string& name() const;
   // The hosts and who is on them, for people.
   std::string describe() const;
+  // "rank 2 (host node7, pid 4711)"
+  std::string describe_rank(int rank) const;
   // The selector's table: which algorithm runs at which size.
   std::string algorithm_table() const;
 
@@ -113,6 +115,8 @@ class ProcessGroup {
   void abort(const std::string& reason);
   // Ok while the group lives.
   Status health() const;
+  // Turns readable, for ever, when the group dies: for poll(2). Belongs to the group.
+  int failure_fd() const;
 
   class Impl;
 

@@ -1,0 +1,133 @@
+#include "ddp/backends/device_router.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "group/work_state.h"
+
+namespace lockstep::detail {
+
+namespace {
+
+std::string kind_of(const at::Device& device) { return c10::DeviceTypeName(device.type(), /*lower_case=*/true); }
+
+// Complete when all are, with the first error.
+Work all_of(std::vector<Work> works) {
+  struct Pending {
+    std::mutex mutex;
+    std::size_t open;  // guarded by mutex
+    Status outcome;    // guarded by mutex
+  };
+  auto pending = std::make_shared<Pending>();
+  pending->open = works.size();
+  auto state = std::make_shared<WorkState>();
+  for (const Work& work : works) {
+    work.then([pending, state](const Status& status) {
+      std::unique_lock lock(pending->mutex);
+      if (pending->outcome.ok()) pending->outcome = status;
+      if (--pending->open > 0) return;
+      lock.unlock();
+      state->complete(pending->outcome);
+    });
+  }
+  return Work(std::move(state));
+}
+
+}  // namespace
+
+DeviceRouter::DeviceRouter(std::string backend, std::map<std::string, std::shared_ptr<TensorGroup>> groups)
+    : backend_(std::move(backend)), groups_(std::move(groups)) {}
+
+std::shared_ptr<TensorGroup> DeviceRouter::group_for(const at::Device& device) const {
+  const auto found = groups_.find(kind_of(device));
+  return found == groups_.end() ? nullptr : found->second;
+}
+
+TensorGroup& DeviceRouter::for_tensor(const at::Tensor& tensor) const {
+  if (const auto group = group_for(tensor.device())) return *group;
+  throw Error(check(tensor, std::nullopt));
+}
+
+std::string DeviceRouter::describe() const {
+  std::string text;
+  for (const auto& [device, group] : groups_) text += fmt::format("for {}: {}", device, group->describe());
+  return text;
+}
+
+Status DeviceRouter::check(const at::Tensor& tensor, std::optional<ReduceOp> op) const {
+  if (const auto group = group_for(tensor.device())) return group->check(tensor, op);
+  return {StatusCode::invalid_argument,
+          fmt::format("the tensor is on {}, for which backend \"{}\" names no engine; add one, or move the tensor",
+                      tensor.device().str(), backend_)};
+}
+
+Work DeviceRouter::all_reduce(const at::Tensor& tensor, const ReduceOptions& options) {
+  return for_tensor(tensor).all_reduce(tensor, options);
+}
+
+Work DeviceRouter::reduce(const at::Tensor& tensor, int root, const ReduceOptions& options) {
+  return for_tensor(tensor).reduce(tensor, root, options);
+}
+
+Work DeviceRouter::broadcast(const at::Tensor& tensor, int root, const CallOptions& options) {
+  return for_tensor(tensor).broadcast(tensor, root, options);
+}
+
+Work DeviceRouter::all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) {
+  return for_tensor(input).all_gather(input, output, options);
+}
+
+Work DeviceRouter::all_gather_v(const at::Tensor& input, const at::Tensor& output, std::span<const std::size_t> counts,
+                                const CallOptions& options) {
+  return for_tensor(input).all_gather_v(input, output, counts, options);
+}
+
+Work DeviceRouter::reduce_scatter(const at::Tensor& input, const at::Tensor& output, const ReduceOptions& options) {
+  return for_tensor(input).reduce_scatter(input, output, options);
+}
+
+Work DeviceRouter::gather(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) {
+  return for_tensor(input).gather(input, output, root, options);
+}
+
+Work DeviceRouter::scatter(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) {
+  return for_tensor(output).scatter(input, output, root, options);
+}
+
+Work DeviceRouter::all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) {
+  return for_tensor(input).all_to_all(input, output, options);
+}
+
+Work DeviceRouter::barrier(const CallOptions& options) {
+  std::vector<Work> works;
+  for (const auto& [device, group] : groups_) works.push_back(group->barrier(options));
+  return all_of(std::move(works));
+}
+
+Work DeviceRouter::send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) {
+  return for_tensor(tensor).send(tensor, destination, tag, options);
+}
+
+Work DeviceRouter::recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) {
+  return for_tensor(tensor).recv(tensor, source, tag, options);
+}
+
+std::shared_ptr<TensorGroup> DeviceRouter::new_group(std::span<const int> ranks, const std::string& name) {
+  std::map<std::string, std::shared_ptr<TensorGroup>> groups;
+  for (const auto& [device, group] : groups_) groups[device] = group->new_group(ranks, name);
+  return std::make_shared<DeviceRouter>(backend_, std::move(groups));
+}
+
+void DeviceRouter::abort(const std::string& reason) {
+  for (const auto& [device, group] : groups_) group->abort(reason);
+}
+
+Status DeviceRouter::health() const {
+  for (const auto& [device, group] : groups_) {
+    if (Status status = group->health(); !status.ok()) return status;
+  }
+  return {};
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,60 @@
+// Several groups of the same ranks as one: each operation goes to the group for its tensor's device.
+// Behind "cpu:lockstep,cuda:nccl".
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "lockstep/ddp/tensor_group.h"
+
+namespace lockstep::detail {
+
+// Operations of different devices run independently of each other: only those of one device are in order.
+// barrier() waits for all ranks on every group. When one group dies, the router's health is that group's.
+class DeviceRouter final : public TensorGroup {
+ public:
+  // By kind of device ("cpu", "cuda"); at least one. The first in order of name answers what does not
+  // depend on a device ("cpu" before "cuda").
+  DeviceRouter(std::string backend, std::map<std::string, std::shared_ptr<TensorGroup>> groups);
+
+  const std::string& backend() const override { return backend_; }
+  int rank() const override { return first().rank(); }
+  int size() const override { return first().size(); }
+  int local_rank() const override { return first().local_rank(); }
+  int local_size() const override { return first().local_size(); }
+  std::string describe() const override;
+  Status check(const at::Tensor& tensor, std::optional<ReduceOp> op) const override;
+
+  Work all_reduce(const at::Tensor& tensor, const ReduceOptions& options) override;
+  Work reduce(const at::Tensor& tensor, int root, const ReduceOptions& options) override;
+  Work broadcast(const at::Tensor& tensor, int root, const CallOptions& options) override;
+  Work all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) override;
+  Work all_gather_v(const at::Tensor& input, const at::Tensor& output, std::span<const std::size_t> counts,
+                    const CallOptions& options) override;
+  Work reduce_scatter(const at::Tensor& input, const at::Tensor& output, const ReduceOptions& options) override;
+  Work gather(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) override;
+  Work scatter(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) override;
+  Work all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) override;
+  Work barrier(const CallOptions& options) override;
+  Work send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) override;
+  Work recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) override;
+
+  // Of the first group.
+  at::Tensor empty(std::int64_t count, at::ScalarType dtype) override { return first().empty(count, dtype); }
+  Memory allocate(std::size_t bytes) override { return first().allocate(bytes); }
+  std::shared_ptr<TensorGroup> new_group(std::span<const int> ranks, const std::string& name) override;
+  void abort(const std::string& reason) override;
+  Status health() const override;
+
+  // The group for this device, or null.
+  std::shared_ptr<TensorGroup> group_for(const at::Device& device) const;
+
+ private:
+  TensorGroup& first() const { return *groups_.begin()->second; }
+  TensorGroup& for_tensor(const at::Tensor& tensor) const;
+
+  const std::string backend_;
+  const std::map<std::string, std::shared_ptr<TensorGroup>> groups_;
+};
+
+}  // namespace lockstep::detail

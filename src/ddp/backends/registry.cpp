@@ -1,0 +1,131 @@
+#include "ddp/backends/registry.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+#include "ddp/backends/device_router.h"
+#include "ddp/engine_group.h"
+
+namespace lockstep::detail {
+
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, BackendEntry> entries;  // guarded by mutex
+};
+
+BackendEntry lockstep_backend() {
+  return {[] { return Status(); },
+          [](GroupFoundation& foundation) { return std::make_shared<EngineGroup>(foundation.watch().group); }};
+}
+
+// A name that users may ask for, in a build that has nothing behind it.
+BackendEntry lacking(const std::string& engine) {
+  return {
+      [engine] { return Status(StatusCode::unavailable, fmt::format("this LibTorch was built without {}", engine)); },
+      nullptr};
+}
+
+// Never destroyed: groups may outlive static destructors.
+Registry& registry() {
+  static Registry* value = new Registry{.mutex = {},
+                                        .entries = {{"lockstep", lockstep_backend()},
+                                                    {"gloo", lacking("Gloo")},
+                                                    {"mpi", lacking("MPI")},
+                                                    {"nccl", lacking("NCCL")},
+                                                    {"ucc", lacking("UCC")},
+                                                    {"xccl", lacking("XCCL")}}};
+  return *value;
+}
+
+std::optional<BackendEntry> find(const std::string& name) {
+  std::lock_guard lock(registry().mutex);
+  const auto found = registry().entries.find(name);
+  if (found == registry().entries.end()) return std::nullopt;
+  return found->second;
+}
+
+std::shared_ptr<TensorGroup> make_one(GroupFoundation foundation) {
+  return find(foundation.backend())->make(foundation);
+}
+
+}  // namespace
+
+GroupFoundation GroupFoundation::with_backend(std::string backend) const {
+  GroupFoundation other = *this;
+  other.backend_ = std::move(backend);
+  return other;
+}
+
+const WatchGroup& GroupFoundation::watch() {
+  if (!*watch_) *watch_ = meet(options_);
+  return *watch_;
+}
+
+void register_backend(const std::string& name, BackendEntry entry) {
+  const auto spec = parse_backend_spec(name);
+  throw_if_error(spec.status().with_context("register_backend"));
+  if (spec->choices.size() != 1 || spec->per_device() || spec->choices.front().backend != name) {
+    throw Error({StatusCode::invalid_argument,
+                 fmt::format("register_backend: \"{}\" is not a name in lower case without spaces", name)});
+  }
+  std::lock_guard lock(registry().mutex);
+  const auto found = registry().entries.find(name);
+  if (found != registry().entries.end() && found->second.available().ok()) {
+    throw Error({StatusCode::already_exists, fmt::format("register_backend: there is a backend \"{}\" already", name)});
+  }
+  registry().entries[name] = std::move(entry);
+}
+
+std::vector<std::string> available_backends() {
+  std::lock_guard lock(registry().mutex);
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : registry().entries) {
+    if (entry.available().ok()) names.push_back(name);
+  }
+  return names;
+}
+
+Status check_backend(const std::string& name) {
+  const std::optional<BackendEntry> entry = find(name);
+  const Status status =
+      entry ? entry->available()
+            : Status(StatusCode::not_found, fmt::format("there is no backend \"{}\" in this build", name));
+  if (status.ok()) return status;
+  return {status.code(), fmt::format("{}; it has: {}", status.message(), fmt::join(available_backends(), ", "))};
+}
+
+BackendSpec default_backend_spec() {
+  const char* text = check_backend("nccl").ok() ? "cpu:lockstep,cuda:nccl" : "lockstep";
+  return *parse_backend_spec(text);
+}
+
+BackendSpec requested_backend_spec(const ProcessGroupOptions& options) {
+  const char* variable = std::getenv("LOCKSTEP_BACKEND");
+  const bool from_environment = options.backend.empty() && variable != nullptr;
+  const std::string context = from_environment ? "LOCKSTEP_BACKEND" : "init_process_group";
+  const auto spec = parse_backend_spec(from_environment ? variable : options.backend);
+  throw_if_error(spec.status().with_context(context));
+  if (spec->choices.empty()) return default_backend_spec();
+  for (const BackendSpec::Choice& choice : spec->choices)
+    throw_if_error(check_backend(choice.backend).with_context(context));
+  return *spec;
+}
+
+std::shared_ptr<TensorGroup> make_group(const ProcessGroupOptions& options) {
+  const BackendSpec spec = requested_backend_spec(options);
+  const GroupFoundation foundation(options, spec.choices.front().backend);
+  if (!spec.per_device()) return make_one(foundation);
+  std::map<std::string, std::shared_ptr<TensorGroup>> groups;
+  for (const BackendSpec::Choice& choice : spec.choices) {
+    groups[choice.device] = make_one(foundation.with_backend(choice.backend));
+  }
+  return std::make_shared<DeviceRouter>(spec.to_string(), std::move(groups));
+}
+
+}  // namespace lockstep::detail

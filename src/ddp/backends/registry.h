@@ -1,0 +1,59 @@
+// The backends that this build knows: how each makes a group, and whether it can here.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddp/backends/backend_spec.h"
+#include "ddp/backends/watch_group.h"
+#include "lockstep/ddp/init.h"
+#include "lockstep/ddp/tensor_group.h"
+
+namespace lockstep::detail {
+
+// What a group is made of. The ranks meet at the first call of watch(), and once: backends for several
+// devices share that meeting, and one that needs none (MPI brings its own) does without.
+class GroupFoundation {
+ public:
+  // `backend` is the name that was asked for ("openmpi").
+  GroupFoundation(ProcessGroupOptions options, std::string backend)
+      : options_(std::move(options)), backend_(std::move(backend)), watch_(std::make_shared<WatchGroup>()) {}
+  // The same meeting for another backend.
+  GroupFoundation with_backend(std::string backend) const;
+
+  const ProcessGroupOptions& options() const { return options_; }
+  const std::string& backend() const { return backend_; }
+  // Throws Error. Not thread-safe.
+  const WatchGroup& watch();
+
+ private:
+  ProcessGroupOptions options_;
+  std::string backend_;
+  std::shared_ptr<WatchGroup> watch_;
+};
+
+struct BackendEntry {
+  // Ok, or why not: "this LibTorch was built without NCCL". Cheap, and without side effects.
+  std::function<Status()> available;
+  // Collective. Throws Error.
+  std::function<std::shared_ptr<TensorGroup>(GroupFoundation&)> make;
+};
+
+// Thread-safe. The built-in ones are there from the start (registry.cpp has the list); a name may be
+// registered once more, by a user's own engine, only if it is free or not available here.
+void register_backend(const std::string& name, BackendEntry entry);
+// Of those, the ones that can be used here, in order of name.
+std::vector<std::string> available_backends();
+// Ok, or an error that names what is missing and what there is.
+Status check_backend(const std::string& name);
+
+// The spec that an empty one stands for: "lockstep", or "cpu:lockstep,cuda:nccl" where NCCL can be used.
+BackendSpec default_backend_spec();
+// options.backend, or LOCKSTEP_BACKEND where that is empty, or the default. Throws Error.
+BackendSpec requested_backend_spec(const ProcessGroupOptions& options);
+// The group that `options` ask for; one for each device behind a router where they name several. Throws Error.
+std::shared_ptr<TensorGroup> make_group(const ProcessGroupOptions& options);
+
+}  // namespace lockstep::detail

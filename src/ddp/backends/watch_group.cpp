@@ -1,0 +1,18 @@
+#include "ddp/backends/watch_group.h"
+
+#include "group/process_group_impl.h"
+#include "rendezvous/rendezvous.h"
+
+namespace lockstep::detail {
+
+WatchGroup meet(const ProcessGroupOptions& options) {
+  InitOptions init{.init_method = options.init_method, .rank = options.rank, .world_size = options.world_size};
+  init.group.name = options.group_name;
+  init.group.timeout = options.timeout;
+  init.group.init_timeout = options.init_timeout;
+  init.group.heartbeat = options.heartbeat;
+  const MeetingPoint where = ProcessGroup::Impl::find(init);
+  return {ProcessGroup::Impl::at(where, init.group), where.store, where.master_host};
+}
+
+}  // namespace lockstep::detail
