@@ -113,6 +113,11 @@ Work DeviceRouter::recv(const at::Tensor& tensor, int source, int tag, const Cal
   return for_tensor(tensor).recv(tensor, source, tag, options);
 }
 
+at::Tensor DeviceRouter::empty(std::int64_t count, at::ScalarType dtype, at::Device device) {
+  const auto group = group_for(device);
+  return (group ? *group : first()).empty(count, dtype, device);
+}
+
 std::shared_ptr<TensorGroup> DeviceRouter::new_group(std::span<const int> ranks, const std::string& name) {
   std::map<std::string, std::shared_ptr<TensorGroup>> groups;
   for (const auto& [device, group] : groups_) groups[device] = group->new_group(ranks, name);

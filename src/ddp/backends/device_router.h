@@ -39,8 +39,8 @@ class DeviceRouter final : public TensorGroup {
   Work send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) override;
   Work recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) override;
 
+  at::Tensor empty(std::int64_t count, at::ScalarType dtype, at::Device device = at::kCPU) override;
   // Of the first group.
-  at::Tensor empty(std::int64_t count, at::ScalarType dtype) override { return first().empty(count, dtype); }
   Memory allocate(std::size_t bytes) override { return first().allocate(bytes); }
   std::shared_ptr<TensorGroup> new_group(std::span<const int> ranks, const std::string& name) override;
   void abort(const std::string& reason) override;
