@@ -22,11 +22,8 @@
 #include "ddp/gradient_memory.h"
 #include "ddp/pass_clock.h"
 #include "ddp/ready_tracker.h"
+#include "ddp/torch_compat.h"
 #include "lockstep/ddp/gradient_synchronizer.h"
-
-namespace torch::autograd {
-struct Node;
-}
 
 namespace lockstep::detail {
 
@@ -89,7 +86,7 @@ class Reducer {
   const std::shared_ptr<TensorGroup> group_;
   const NamedTensors parameters_;
   const DdpOptions options_;
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
+  std::vector<compat::NodePointer> accumulators_;
   std::vector<std::uintptr_t> hooks_;
 
   std::mutex mutex_;

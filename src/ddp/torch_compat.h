@@ -36,7 +36,10 @@ class PostHook : public torch::autograd::FunctionPostHook {
   std::function<void()> function_;
 };
 
-inline std::shared_ptr<torch::autograd::Node> gradient_accumulator(const at::Tensor& parameter) {
+// What owns a node of the graph: a shared_ptr, and an intrusive_ptr in later versions (2.14 has it).
+using NodePointer = decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
+
+inline NodePointer gradient_accumulator(const at::Tensor& parameter) {
   return torch::autograd::impl::grad_accumulator(parameter);
 }
 
