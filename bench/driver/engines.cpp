@@ -1,6 +1,7 @@
 #include "bench/driver/engines.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>

@@ -1,6 +1,7 @@
 #include "launch/node_decisions.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 

@@ -1,6 +1,7 @@
 #include "rendezvous/environment.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <climits>
 #include <cstdlib>

@@ -1,6 +1,7 @@
 #include "rendezvous/network_interface.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>

@@ -1,6 +1,7 @@
 #include "rendezvous/session.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace lockstep {
 
