@@ -2,7 +2,7 @@
 //
 //   ./02_linear            starts two processes of its own
 //   ./02_linear --nproc 4
-// Under a launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT it is one rank.
+// Under a launcher (lockstep run, torchrun, srun, mpirun) it is one rank.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 

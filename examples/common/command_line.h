@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lockstep/ddp/spawn.h"
+#include "lockstep/rendezvous/launched.h"
 
 class CommandLine {
  public:
@@ -41,10 +42,10 @@ class CommandLine {
   std::map<std::string, std::string> values_;
 };
 
-// One rank, if a launcher says which (RANK); else starts `nproc` processes of its own.
+// One rank, if a launcher says which (lockstep run, torchrun, srun, mpirun); else starts `nproc` processes of its own.
 inline int run_ranks(int nproc, const std::function<void()>& rank) {
   try {
-    if (std::getenv("RANK") != nullptr) {
+    if (lockstep::is_launched()) {
       rank();
     } else {
       lockstep::spawn(nproc, [&](int) { rank(); });

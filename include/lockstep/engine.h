@@ -9,6 +9,7 @@
 #include "lockstep/group/process_group.h"
 #include "lockstep/group/registered_memory.h"
 #include "lockstep/group/work.h"
+#include "lockstep/rendezvous/launched.h"
 #include "lockstep/rendezvous/options.h"
 #include "lockstep/store/file_store.h"
 #include "lockstep/store/memory_store.h"

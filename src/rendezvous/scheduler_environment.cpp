@@ -6,6 +6,7 @@
 #include <charconv>
 #include <vector>
 
+#include "lockstep/rendezvous/launched.h"
 #include "rendezvous/node_list.h"
 #include "rendezvous/whole_number.h"
 
@@ -194,6 +195,15 @@ Result<std::optional<SchedulerPlacement>> find_scheduler_placement(const Environ
   if (!step) return std::optional<SchedulerPlacement>();
   return found(place_by_slurm(environment, *step));
 }
+
+bool is_launched(const Environment& environment) {
+  if (first_set(environment, {"RANK", "WORLD_SIZE"})) return true;
+  const auto placement = find_scheduler_placement(environment);
+  // Variables that contradict each other are those of a launcher, too: forming the group says what is wrong.
+  return !placement.ok() || placement->has_value();
+}
+
+bool is_launched() { return is_launched(process_environment()); }
 
 std::string slurm_hint(const Environment& environment) {
   const auto job = first_set(environment, {"SLURM_JOB_ID", "SLURM_JOBID"});

@@ -28,6 +28,9 @@ struct SchedulerPlacement {
 // invalid_argument, named.
 Result<std::optional<SchedulerPlacement>> find_scheduler_placement(const Environment& environment);
 
+// What the public is_launched() says, for this environment.
+bool is_launched(const Environment& environment);
+
 // 10000 + (16 * job + step) mod 20000 for a numeric id, 10000 + FNV-1a-32(job) mod 20000 for another text, so
 // that the jobs of a host rarely meet, and below the ports that Linux gives away by itself. Empty: 29500.
 std::uint16_t port_of_job(const std::string& job, std::uint64_t step);

@@ -91,6 +91,15 @@ TEST(SchedulerEnvironment, TheShellOfABatchJobIsNoRank) {
   EXPECT_THAT(error_of({}), Not(HasSubstr("Slurm")));
 }
 
+TEST(SchedulerEnvironment, IsLaunchedWhereSomebodySaysWhichRankThisIs) {
+  for (const auto& variables : {kSlurm, kOpenMpi, kMpich, Variables{{"RANK", "0"}}, Variables{{"WORLD_SIZE", "1"}}}) {
+    EXPECT_TRUE(is_launched(environment_of(variables)));
+  }
+  EXPECT_TRUE(is_launched(environment_of(changed(kSlurm, {{"SLURM_PROCID", "x"}}))));
+  EXPECT_FALSE(is_launched(environment_of({})));
+  EXPECT_FALSE(is_launched(environment_of({{"SLURM_JOB_ID", "4711"}, {"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}})));
+}
+
 TEST(SchedulerEnvironment, WhatTheUserSaysWins) {
   const auto by_hand = place(
       changed(kSlurm, {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29400"}}));
