@@ -1,0 +1,66 @@
+// The batch scripts on nodes that stay.
+#include <gmock/gmock.h>
+
+#include <sstream>
+
+#include "slurm/batch_scripts.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<std::string> lines_with(const std::string& part, const std::string& text) {
+  std::vector<std::string> result;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(part) != std::string::npos) result.push_back(line);
+  }
+  return result;
+}
+
+void expect_idle_nodes(SlurmCluster& cluster) {
+  for (const int node : {0, 1}) EXPECT_THAT(cluster.wait_for_idle_node(node, in_seconds(20)), IsEmpty());
+}
+
+TEST(Slurm, RanksOfSrunTrainAsThoseOfOneHost) {
+  LOCKSTEP_START_SLURM_OR_SKIP(cluster);
+  const int job = cluster.submit(srun_job({example("02_linear")}));
+  // The example starts four processes of its own where nobody started it as a rank.
+  ProcessSet alone =
+      start_program(1, {example("02_linear"), "--nproc", "4"},
+                    {.environment = {{"RANK", std::nullopt}, {"WORLD_SIZE", std::nullopt}, {"OMP_NUM_THREADS", "1"}}});
+  ASSERT_EQ(cluster.wait_for_end(job, in_seconds(kJobSeconds)), "COMPLETED") << cluster.report(job);
+  const std::string output = cluster.output(job);
+  EXPECT_THAT(output, HasSubstr("4 replicas, bit-identical"));
+  ASSERT_TRUE(alone.wait_all(in_seconds(kJobSeconds))) << alone.report();
+  EXPECT_EQ(lines_with("loss", output).size(), 4) << output;
+  EXPECT_EQ(lines_with("loss", output), lines_with("loss", alone.output(0))) << alone.report();
+  expect_idle_nodes(cluster);
+}
+
+TEST(Slurm, ALostRankOfSrunEndsTheJob) {
+  LOCKSTEP_START_SLURM_OR_SKIP(cluster);
+  // The others would wait for it for minutes.
+  const int job = cluster.submit(
+      srun_job({"sh", "-c", fmt::format("[ $SLURM_PROCID != 3 ] || exit 7; exec {}", example("02_linear"))}));
+  EXPECT_EQ(cluster.wait_for_end(job, in_seconds(kJobSeconds)), "FAILED") << cluster.report(job);
+  EXPECT_THAT(cluster.output(job), HasSubstr("task 3: Exited with exit code 7"));
+  expect_idle_nodes(cluster);
+}
+
+TEST(Slurm, OneLauncherOnEachNodeTrains) {
+  LOCKSTEP_START_SLURM_OR_SKIP(cluster);
+  const int job = cluster.submit(train_job({example("08_elastic"), "--epochs", "1", "--samples", "4000"}));
+  ASSERT_EQ(cluster.wait_for_end(job, in_seconds(kJobSeconds)), "COMPLETED") << cluster.report(job);
+  const std::string output = cluster.output(job);
+  EXPECT_THAT(output, HasSubstr("4 replicas, bit-identical"));
+  const auto accuracy = output.find("test accuracy ");
+  ASSERT_NE(accuracy, std::string::npos) << output;
+  EXPECT_GT(std::stod(output.substr(accuracy + 14)), 60) << output;
+  expect_idle_nodes(cluster);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
