@@ -4,11 +4,11 @@ namespace lockstep::detail {
 
 namespace {
 
-// Not a view in autograd's sense: optimizers may detach_() a gradient, which views do not allow.
+// Not a view in autograd's sense: optimizers may detach_() a gradient, which views do not allow. It shares the storage,
+// so that a device's allocator hears which streams use its memory.
 at::Tensor alias(const at::Tensor& owner, std::int64_t offset, at::IntArrayRef sizes, at::IntArrayRef strides) {
-  char* data = static_cast<char*>(owner.data_ptr()) + offset * static_cast<std::int64_t>(owner.element_size());
-  return at::from_blob(
-      data, sizes, strides, [owner](void*) {}, owner.options());
+  at::Tensor result = at::empty({0}, owner.options());
+  return result.set_(owner.storage(), owner.storage_offset() + offset, sizes, strides);
 }
 
 // Gradients have the parameter's strides where these fill the memory without gaps, as autograd's do.
@@ -41,7 +41,7 @@ Bucket::Bucket(TensorGroup& group, std::vector<at::Tensor> parameters, bool alon
     : group_(group), parameters_(std::move(parameters)), alone_(alone), dtype_(parameters_[0].scalar_type()) {
   for (const at::Tensor& parameter : parameters_) count_ += parameter.numel();
   if (alone_) return;
-  flat_ = group.empty(count_, dtype_);
+  flat_ = group.empty(count_, dtype_, device());
   std::int64_t offset = 0;
   for (const at::Tensor& parameter : parameters_) {
     views_.push_back(alias(flat_, offset, parameter.sizes(), gradient_strides(parameter)));
@@ -52,6 +52,12 @@ Bucket::Bucket(TensorGroup& group, std::vector<at::Tensor> parameters, bool alon
 void Bucket::put(std::size_t slot, const at::Tensor& gradient, double scale, Memory memory) {
   if (alone_) adopt(memory == Memory::the_gradients ? gradient : at::Tensor());
   copy_scaled(views_[slot], gradient, scale);
+  put_on_.add_current(device());
+}
+
+void Bucket::gather_streams() {
+  put_on_.block_current(device());
+  put_on_.clear();
 }
 
 void Bucket::adopt(const at::Tensor& gradient) {
@@ -60,7 +66,7 @@ void Bucket::adopt(const at::Tensor& gradient) {
   if (gradient.defined() && gradient.strides() == at::IntArrayRef(strides)) {
     flat_ = alias(gradient, 0, {count_}, {1});
   } else {
-    flat_ = group_.empty(count_, dtype_);
+    flat_ = group_.empty(count_, dtype_, device());
   }
   views_ = {alias(flat_, 0, parameter.sizes(), strides)};
 }
@@ -70,6 +76,7 @@ bool Bucket::in_place(std::size_t slot, const at::Tensor& gradient) const {
 }
 
 void Bucket::release() {
+  put_on_.clear();
   if (!alone_) return;
   flat_ = at::Tensor();
   views_.clear();

@@ -1,24 +1,26 @@
 // A bucket: gradients that are reduced together, and the memory that this happens in.
 //
-// A packed bucket has memory of its own (the group's), into which gradients are copied. A bucket of one
-// large gradient has none: it is reduced in the gradient's own memory, wherever autograd put it. Knows
-// tensors, not autograd. Not thread-safe.
+// A packed bucket has memory of its own (the group's, on the parameters' device), into which gradients are copied. A
+// bucket of one large gradient has none: it is reduced in the gradient's own memory, wherever autograd put it. Knows
+// tensors and their device's streams, not autograd. Not thread-safe.
 #pragma once
 
 #include <vector>
 
+#include "ddp/stream_set.h"
 #include "lockstep/ddp/comm_hook.h"
 
 namespace lockstep::detail {
 
 class Bucket {
  public:
-  // `parameters`: this bucket's, in order; all of one dtype. `alone`: there is one, reduced in place.
+  // `parameters`: this bucket's, in order; all of one dtype, on one device. `alone`: there is one, reduced in place.
   Bucket(TensorGroup& group, std::vector<at::Tensor> parameters, bool alone);
 
   std::size_t size() const { return parameters_.size(); }
   std::int64_t bytes() const { return count_ * static_cast<std::int64_t>(c10::elementSize(dtype_)); }
   bool alone() const { return alone_; }
+  at::Device device() const { return parameters_[0].device(); }
 
   // Takes the gradient of the slot-th parameter in, times `scale` (exactly 0 makes it zero, even if
   // it is NaN). `gradient` may be undefined: zero. Alone, the bucket borrows the gradient's memory, or, where
@@ -27,6 +29,9 @@ class Bucket {
   void put(std::size_t slot, const at::Tensor& gradient, double scale, Memory memory = Memory::the_gradients);
   // What is reduced: flat and contiguous. All slots must have been put.
   const at::Tensor& flat() const { return flat_; }
+  // On a device: makes this thread's current stream wait for all that was put, on whatever streams. Before flat() is
+  // given away.
+  void gather_streams();
   GradBucket for_hook(std::size_t index, bool is_last) const;
   // After the reduction: the slot's gradient in the bucket's own memory, shaped as the parameter. Stays
   // valid as long as the tensor lives.
@@ -46,6 +51,7 @@ class Bucket {
   std::int64_t count_ = 0;
   at::Tensor flat_;                // alone: only during a pass
   std::vector<at::Tensor> views_;  // alone: only during a pass
+  StreamSet put_on_;               // of this pass; empty on the CPU
 };
 
 }  // namespace lockstep::detail

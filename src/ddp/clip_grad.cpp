@@ -22,7 +22,7 @@ at::Tensor total_norm(const std::vector<at::Tensor>& gradients, double norm_type
   const bool largest = norm_type == INFINITY;
   std::vector<at::Tensor> norms;
   for (const at::Tensor& gradient : gradients) {
-    norms.push_back(largest ? gradient.abs().max() : gradient.norm(norm_type));
+    norms.push_back((largest ? gradient.abs().max() : gradient.norm(norm_type)).to(gradients[0].device()));
   }
   if (norms.size() == 1) return norms[0];
   const at::Tensor all = at::stack(norms);
@@ -41,7 +41,8 @@ double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_nor
   at::NoGradGuard no_grad;
   const std::vector<at::Tensor> gradients = gradients_of(parameters);
   if (gradients.empty()) return 0;
-  const at::Tensor norm = total_norm(gradients, options.norm_type);
+  // The caller gets the norm as a number, so that a device has to be waited for anyhow; the rest happens on the CPU.
+  const at::Tensor norm = total_norm(gradients, options.norm_type).cpu();
   if (options.group || is_initialized()) {
     const std::shared_ptr<TensorGroup> group = group_or_default(options.group);
     if (group->size() > 1) group->broadcast(norm, 0, {}).wait();

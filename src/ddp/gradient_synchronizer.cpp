@@ -55,6 +55,10 @@ class GradientSynchronizer::Impl {
         active_(group_->size()) {
     at::NoGradGuard no_grad;
     const NamedTensors trained = needing_gradients(parameters_);
+    for (const auto& [name, parameter] : trained) {
+      throw_if_error(group_->check(parameter, ReduceOp::avg)
+                         .with_context(fmt::format("DistributedDataParallel: parameter \"{}\"", name)));
+    }
     if (options_.init_sync) {
       detail::check_same_model(*group_, parameters_, buffers_);
       detail::broadcast_differing(*group_, all_tensors(), 0);

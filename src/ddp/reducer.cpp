@@ -11,14 +11,28 @@ namespace lockstep::detail {
 
 namespace {
 
-constexpr std::size_t kAloneBytes = std::size_t{1} << 20;
-
 std::size_t megabytes(double value, const char* option) {
   if (!(value > 0)) {
     throw Error(
         {StatusCode::invalid_argument, fmt::format("DdpOptions::{} is {}, but must be more than 0", option, value)});
   }
   return static_cast<std::size_t>(value * 1024 * 1024);
+}
+
+BucketLimits limits_of(const DdpOptions& options) {
+  BucketLimits limits;
+  limits.first_bytes = megabytes(options.first_bucket_mb, "first_bucket_mb");
+  limits.bytes = megabytes(options.bucket_cap_mb, "bucket_cap_mb");
+  limits.device_alone_bytes = limits.bytes;
+  return limits;
+}
+
+GradientShape shape_of(std::size_t index, const at::Tensor& parameter) {
+  GradientShape shape{index, parameter.nbytes(), static_cast<int>(parameter.scalar_type())};
+  if (const at::Device device = parameter.device(); !device.is_cpu()) {
+    shape.device = static_cast<int>(device.type()) << 8 | (device.index() & 0xff);
+  }
+  return shape;
 }
 
 std::vector<std::size_t> reverse_order(std::size_t count) {
@@ -30,13 +44,11 @@ std::vector<std::size_t> reverse_order(std::size_t count) {
 }  // namespace
 
 Reducer::Reducer(std::shared_ptr<TensorGroup> group, NamedTensors parameters, const DdpOptions& options)
-    : group_(std::move(group)), parameters_(std::move(parameters)), options_(options) {
+    : group_(std::move(group)), parameters_(std::move(parameters)), options_(options), limits_(limits_of(options)) {
+  // Large gradients of the CPU come to life in registered memory; devices have allocators of their own.
   std::vector<std::size_t> large;
   for (const auto& [name, parameter] : parameters_) {
-    if (Status status = group_->check(parameter, ReduceOp::avg); !status.ok()) {
-      throw Error(status.with_context(fmt::format("DistributedDataParallel: parameter \"{}\"", name)));
-    }
-    if (parameter.nbytes() >= kAloneBytes) large.push_back(parameter.nbytes());
+    if (parameter.is_cpu() && stands_alone(shape_of(0, parameter), limits_)) large.push_back(parameter.nbytes());
     logging_.parameter_bytes += static_cast<std::int64_t>(parameter.nbytes());
   }
   logging_.parameter_count = static_cast<std::int64_t>(parameters_.size());
@@ -65,12 +77,9 @@ Reducer::~Reducer() {
 void Reducer::make_buckets(const std::vector<std::size_t>& order) {
   std::vector<GradientShape> shapes;
   for (std::size_t index : order) {
-    const at::Tensor& parameter = parameters_[index].second;
-    shapes.push_back({index, parameter.nbytes(), static_cast<int>(parameter.scalar_type())});
+    shapes.push_back(shape_of(index, parameters_[index].second));
   }
-  plan_ = plan_buckets(shapes, {.first_bytes = megabytes(options_.first_bucket_mb, "first_bucket_mb"),
-                                .bytes = megabytes(options_.bucket_cap_mb, "bucket_cap_mb"),
-                                .alone_bytes = kAloneBytes});
+  plan_ = plan_buckets(shapes, limits_);
   slot_of_.assign(parameters_.size(), 0);
   buckets_.clear();
   logging_.bucket_bytes.clear();
@@ -80,7 +89,7 @@ void Reducer::make_buckets(const std::vector<std::size_t>& order) {
       slot_of_[members[slot]] = slot;
       tensors.push_back(parameters_[members[slot]].second);
     }
-    const bool alone = members.size() == 1 && tensors[0].nbytes() >= kAloneBytes;
+    const bool alone = members.size() == 1 && stands_alone(shape_of(members[0], tensors[0]), limits_);
     buckets_.emplace_back(*group_, std::move(tensors), alone);
     logging_.bucket_bytes.push_back(buckets_.back().bytes());
   }
@@ -223,9 +232,14 @@ void Reducer::put(std::size_t index, Contribution contribution) {
   const at::Tensor gradient = contribution == Contribution::gradient ? parameters_[index].second.grad() : at::Tensor();
   bucket.put(slot_of_[index], gradient, scale_,
              used_here_[index] ? Bucket::Memory::the_gradients : Bucket::Memory::own);
-  if (bucket.alone() && bucket.in_place(0, gradient) && memory_ && memory_->owns(gradient.data_ptr())) {
+  if (bucket.alone() && bucket.in_place(0, gradient) && is_reduced_in_place(gradient)) {
     in_place_bytes_ += bucket.bytes();
   }
+}
+
+// Without a copy anywhere: on the CPU the engine stages what is not in registered memory.
+bool Reducer::is_reduced_in_place(const at::Tensor& gradient) const {
+  return !gradient.is_cpu() || (memory_ && memory_->owns(gradient.data_ptr()));
 }
 
 void Reducer::launch_ready() {
@@ -241,6 +255,7 @@ void Reducer::launch_ready() {
 
 void Reducer::start(std::size_t bucket) {
   Launch& launch = launches_[bucket];
+  buckets_[bucket].gather_streams();
   if (hook_) {
     at::NoGradGuard no_grad;
     launch.future = hook_->run(buckets_[bucket].for_hook(bucket, bucket + 1 == buckets_.size()), *group_);

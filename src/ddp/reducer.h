@@ -5,6 +5,10 @@
 // launched, while backward goes on; at the end of backward, finalize() waits for all buckets and
 // .grad holds the averages.
 //
+// Nothing here assumes the CPU: a bucket is on its parameters' device, its reduction is queued there, and the wait at
+// the end of backward makes the caller's stream wait (Work::wait). Only what ranks agree on (which parameters were
+// used, the order of buckets) goes through CPU tensors.
+//
 // A pass is one synchronised backward. ReadyTracker knows its state; Bucket holds the memory; the plan
 // says which gradient is where. Rebuilt once, after the first pass, in the order that was observed.
 #pragma once
@@ -30,7 +34,7 @@ namespace lockstep::detail {
 // One thread calls everything but on_gradient(), which autograd's threads call.
 class Reducer {
  public:
-  // `parameters`: those that need gradients, each once.
+  // `parameters`: those that need gradients, each once; the group's check() has accepted them.
   Reducer(std::shared_ptr<TensorGroup> group, NamedTensors parameters, const DdpOptions& options);
   ~Reducer();
   Reducer(const Reducer&) = delete;
@@ -67,6 +71,7 @@ class Reducer {
   void begin_pass();
   enum class Contribution { gradient, zero };
   void put(std::size_t index, Contribution contribution = Contribution::gradient);
+  bool is_reduced_in_place(const at::Tensor& gradient) const;
   void launch_ready();
   void start(std::size_t bucket);
   void watch(const HookFuture& future);
@@ -86,6 +91,7 @@ class Reducer {
   const std::shared_ptr<TensorGroup> group_;
   const NamedTensors parameters_;
   const DdpOptions options_;
+  const BucketLimits limits_;
   std::vector<compat::NodePointer> accumulators_;
   std::vector<std::uintptr_t> hooks_;
 

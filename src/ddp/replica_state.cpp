@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
-#include <map>
 
 namespace lockstep::detail {
 
@@ -13,17 +13,28 @@ namespace {
 
 constexpr std::int64_t kBroadcastBytes = 25 << 20;
 
-std::string describe(const char* kind, const std::pair<std::string, at::Tensor>& item) {
+// The kind of device, and which one of the model's: each rank has devices of its own.
+std::string describe_device(const at::Device& device, std::vector<at::Device>& seen) {
+  if (device.is_cpu()) return "";
+  const auto found = std::find(seen.begin(), seen.end(), device);
+  const auto number = found - seen.begin();
+  if (found == seen.end()) seen.push_back(device);
+  return fmt::format(", on {}{}", c10::DeviceTypeName(device.type(), /*lower_case=*/true),
+                     number == 0 ? "" : fmt::format(" (device {} of the model)", number + 1));
+}
+
+std::string describe(const char* kind, const std::pair<std::string, at::Tensor>& item, std::vector<at::Device>& seen) {
   const at::Tensor& tensor = item.second;
-  return fmt::format("{} \"{}\" of shape [{}], type {}{}", kind, item.first,
+  return fmt::format("{} \"{}\" of shape [{}], type {}{}{}", kind, item.first,
                      fmt::join(tensor.sizes().begin(), tensor.sizes().end(), ", "), c10::toString(tensor.scalar_type()),
-                     tensor.requires_grad() ? ", with gradient" : "");
+                     describe_device(tensor.device(), seen), tensor.requires_grad() ? ", with gradient" : "");
 }
 
 std::vector<std::string> describe_all(const NamedTensors& parameters, const NamedTensors& buffers) {
   std::vector<std::string> result;
-  for (const auto& item : parameters) result.push_back(describe("parameter", item));
-  for (const auto& item : buffers) result.push_back(describe("buffer", item));
+  std::vector<at::Device> seen;
+  for (const auto& item : parameters) result.push_back(describe("parameter", item, seen));
+  for (const auto& item : buffers) result.push_back(describe("buffer", item, seen));
   return result;
 }
 
@@ -71,8 +82,37 @@ std::vector<std::string> lines(const std::string& text) {
 }
 
 std::uint64_t hash_of(const at::Tensor& tensor) {
-  const at::Tensor block = tensor.detach().contiguous();
+  const at::Tensor block = tensor.detach().cpu().contiguous();
   return XXH3_64bits(block.data_ptr(), block.nbytes());
+}
+
+// Tensors of one type and device; those that are small travel together, in the group's memory, so that peers on the
+// host read it in place.
+void broadcast_pack(TensorGroup& group, const std::vector<at::Tensor>& list, int root) {
+  throw_if_error(group.check(list[0], std::nullopt).with_context("a tensor of the model cannot be sent"));
+  const at::ScalarType type = list[0].scalar_type();
+  for (std::size_t begin = 0; begin < list.size();) {
+    std::int64_t count = 0;
+    std::size_t end = begin;
+    do {
+      count += list[end++].numel();
+    } while (end < list.size() &&
+             (count + list[end].numel()) * static_cast<std::int64_t>(c10::elementSize(type)) <= kBroadcastBytes);
+    const at::Tensor flat = group.empty(count, type, list[0].device());
+    const auto place = [&flat](std::int64_t offset, const at::Tensor& tensor) {
+      return flat.narrow(0, offset, tensor.numel()).view(tensor.sizes());
+    };
+    std::int64_t offset = 0;
+    for (std::size_t i = begin; group.rank() == root && i < end; offset += list[i++].numel()) {
+      place(offset, list[i]).copy_(list[i]);
+    }
+    group.broadcast(flat, root, {}).wait();
+    offset = 0;
+    for (std::size_t i = begin; group.rank() != root && i < end; offset += list[i++].numel()) {
+      list[i].copy_(place(offset, list[i]));
+    }
+    begin = end;
+  }
 }
 
 }  // namespace
@@ -102,35 +142,16 @@ void check_same_model(TensorGroup& group, const NamedTensors& parameters, const 
 
 void broadcast_tensors(TensorGroup& group, const std::vector<at::Tensor>& tensors, int root) {
   if (group.size() == 1) return;
-  // Packed by type, in order; the memory is the group's, so that peers on the host read it in place.
-  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
+  // Packed by type and device, in the order in which these first appear: devices have other numbers on other ranks.
+  std::vector<std::vector<at::Tensor>> packs;
   for (const at::Tensor& tensor : tensors) {
-    if (tensor.numel() > 0) by_type[tensor.scalar_type()].push_back(tensor.detach());
+    if (tensor.numel() == 0) continue;
+    const auto pack = std::find_if(packs.begin(), packs.end(), [&tensor](const std::vector<at::Tensor>& list) {
+      return list[0].scalar_type() == tensor.scalar_type() && list[0].device() == tensor.device();
+    });
+    (pack == packs.end() ? packs.emplace_back() : *pack).push_back(tensor.detach());
   }
-  for (const auto& [type, list] : by_type) {
-    for (std::size_t begin = 0; begin < list.size();) {
-      std::int64_t count = 0;
-      std::size_t end = begin;
-      do {
-        count += list[end++].numel();
-      } while (end < list.size() &&
-               (count + list[end].numel()) * static_cast<std::int64_t>(c10::elementSize(type)) <= kBroadcastBytes);
-      const at::Tensor flat = group.empty(count, type);
-      const auto place = [&flat](std::int64_t offset, const at::Tensor& tensor) {
-        return flat.narrow(0, offset, tensor.numel()).view(tensor.sizes());
-      };
-      std::int64_t offset = 0;
-      for (std::size_t i = begin; group.rank() == root && i < end; offset += list[i++].numel()) {
-        place(offset, list[i]).copy_(list[i]);
-      }
-      group.broadcast(flat, root, {}).wait();
-      offset = 0;
-      for (std::size_t i = begin; group.rank() != root && i < end; offset += list[i++].numel()) {
-        list[i].copy_(place(offset, list[i]));
-      }
-      begin = end;
-    }
-  }
+  for (const std::vector<at::Tensor>& list : packs) broadcast_pack(group, list, root);
 }
 
 std::size_t broadcast_differing(TensorGroup& group, const std::vector<at::Tensor>& tensors, int root) {

@@ -1,5 +1,6 @@
 // Keeping the tensors of several replicas equal: the same list everywhere, rank 0's values, and the
-// proof that they are the same. All functions are collective over the group.
+// proof that they are the same. All functions are collective over the group. Tensors may be on any device that the
+// group takes; what is compared (lists, hashes) goes over CPU tensors.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace lockstep::detail {
 
-// Throws Error, on every rank, if the lists differ in number, names, shapes, types or in which of
+// Throws Error, on every rank, if the lists differ in number, names, shapes, types, kinds of device or in which of
 // them need gradients; names the first difference and both sides.
 void check_same_model(TensorGroup& group, const NamedTensors& parameters, const NamedTensors& buffers);
 

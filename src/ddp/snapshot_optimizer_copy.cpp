@@ -30,10 +30,12 @@ StateTensors tensors_in(torch::optim::RMSpropParamState& state) {
 StateTensors tensors_in(torch::optim::AdagradParamState& state) { return {&state.sum()}; }
 
 // Memory that was used before is several times as fast to copy to as new memory, whose pages come one by one.
+// Copies of a device's tensors are on the CPU: the thread that writes them knows nothing of the device's streams.
 at::Tensor copy_of(const at::Tensor& tensor, const at::Tensor* reuse) {
   const bool fits = reuse != nullptr && reuse->defined() && reuse->scalar_type() == tensor.scalar_type() &&
                     reuse->sizes() == tensor.sizes() && reuse->strides() == tensor.strides();
-  return fits ? at::Tensor(*reuse).copy_(tensor) : tensor.clone();
+  if (fits) return at::Tensor(*reuse).copy_(tensor);
+  return tensor.is_cpu() ? tensor.clone() : tensor.cpu();
 }
 
 // Null unless `optimizer` is a Plain. `old`: an earlier twin, or null.

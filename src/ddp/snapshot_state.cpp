@@ -51,6 +51,18 @@ std::size_t expected_bytes(const torch::optim::Optimizer& optimizer) {
   return bytes;
 }
 
+// Where the state belongs: to the parameters, whatever device it was saved from. None if these are on several.
+torch::optional<at::Device> device_of(const torch::optim::Optimizer& optimizer) {
+  torch::optional<at::Device> device;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      if (device && *device != parameter.device()) return torch::nullopt;
+      device = parameter.device();
+    }
+  }
+  return device;
+}
+
 }  // namespace
 
 std::string optimizer_to_bytes(const torch::optim::Optimizer& optimizer) {
@@ -77,7 +89,7 @@ void optimizer_from_bytes(torch::optim::Optimizer& optimizer, std::string_view b
   optimizer.state().clear();
   try {
     InputArchive archive;
-    archive.load_from(bytes.data(), bytes.size());
+    archive.load_from(bytes.data(), bytes.size(), device_of(optimizer));
     optimizer.load(archive);
     load_options(optimizer, archive);
   } catch (const c10::Error& error) {

@@ -18,7 +18,7 @@ struct GroupCapsule : torch::CustomClassHolder {
   std::shared_ptr<TensorGroup> group;
 };
 
-// Of the values of each channel; f64.
+// Of the values of each channel; f64, on the input's device.
 struct Moments {
   double count = 0;
   at::Tensor mean;
@@ -28,23 +28,33 @@ struct Moments {
 Moments local_moments(const at::Tensor& input) {
   const std::int64_t channels = input.size(1);
   if (input.numel() == 0) {
-    return {0, at::zeros({channels}, at::kDouble), at::zeros({channels}, at::kDouble)};
+    const auto options = input.options().dtype(at::kDouble);
+    return {0, at::zeros({channels}, options), at::zeros({channels}, options)};
   }
   auto [mean, variance] = at::batch_norm_update_stats(input, {}, {}, 0);
   const double count = static_cast<double>(input.numel()) / static_cast<double>(channels);
   return {count, mean.to(at::kDouble), variance.to(at::kDouble).mul_(count)};
 }
 
+// Every rank's count, on the CPU. The host knows its own, so that a device need not be waited for.
+at::Tensor gather_counts(double mine, TensorGroup& group) {
+  const at::Tensor all = at::empty({group.size()}, at::kDouble);
+  group.all_gather(at::full({1}, mine, at::kDouble), all, {}).wait();
+  return all;
+}
+
 // Chan's parallel form: no difference of large numbers. In rank order, so all ranks get the same bits.
 Moments global_moments(const Moments& mine, TensorGroup& group) {
   const std::int64_t channels = mine.mean.numel();
-  const at::Tensor packed = at::cat({at::full({1}, mine.count, at::kDouble), mine.mean, mine.squares});
-  const at::Tensor all = at::empty({group.size(), packed.numel()}, at::kDouble);
+  const at::TensorOptions options = mine.mean.options();
+  const at::Tensor packed = at::cat({at::full({1}, mine.count, options), mine.mean, mine.squares});
+  const at::Tensor all = at::empty({group.size(), packed.numel()}, options);
   group.all_gather(packed, all, {}).wait();
-  Moments total{0, at::zeros({channels}, at::kDouble), at::zeros({channels}, at::kDouble)};
+  const at::Tensor counts = all.is_cpu() ? all.select(1, 0) : gather_counts(mine.count, group);
+  Moments total{0, at::zeros({channels}, options), at::zeros({channels}, options)};
   for (int r = 0; r < group.size(); ++r) {
     const at::Tensor row = all[r];
-    const double count = row[0].item<double>();
+    const double count = counts[r].item<double>();
     if (count == 0) continue;
     const double sum = total.count + count;
     const at::Tensor delta = row.narrow(0, 1, channels) - total.mean;

@@ -1,10 +1,15 @@
 // How a call runs: each tensor is brought into a form that the backend takes (a Block), the backend's
 // operation runs on the blocks, and where a block was a copy its result is copied back, before the
-// Work is complete.
+// Work is complete. On a device, the copy is queued by whoever waits, on its stream.
 #include "lockstep/ddp/tensor_collectives.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <fmt/format.h>
+
+#include <functional>
+#include <mutex>
+
+#include "group/work_state.h"
 
 namespace lockstep {
 
@@ -74,13 +79,30 @@ class Block {
   Use use_;
 };
 
-Work finish(Work work, Block block) {
-  if (block.copies_back()) {
-    work.then([block = std::move(block)](const Status& status) {
-      if (status.ok()) block.copy_back();
+// A Work that is `work` and then, if it succeeded, `copy`.
+Work copy_after(const Work& work, at::Device device, std::function<void()> copy) {
+  if (device.is_cpu()) {
+    work.then([copy = std::move(copy)](const Status& status) {
+      if (status.ok()) copy();
     });
+    return work;
   }
-  return work;
+  // The thread that completes the operation does not know on which stream the result is wanted: the first one that
+  // waits does.
+  auto state = std::make_shared<detail::WorkState>();
+  state->set_arrival([work, copy = std::move(copy), once = std::make_shared<std::once_flag>()] {
+    const Status status = work.wait(Deadline::at(Deadline::Clock::time_point::max()));
+    if (status.ok()) std::call_once(*once, copy);
+    return status;
+  });
+  work.then([state](const Status& status) { state->complete(status); });
+  return Work(state);
+}
+
+Work finish(Work work, Block block) {
+  if (!block.copies_back()) return work;
+  const at::Device device = block.memory().device();
+  return copy_after(work, device, [block = std::move(block)] { block.copy_back(); });
 }
 
 // Several tensors one after the other in one block of memory: checks that they fit together.
@@ -95,6 +117,10 @@ at::Tensor flat_memory(const char* operation, const char* what, const std::vecto
     if (tensor.scalar_type() != like.scalar_type()) {
       refuse(operation, fmt::format("{}[{}] is of type {}, the other tensor of type {}", what, i,
                                     c10::toString(tensor.scalar_type()), c10::toString(like.scalar_type())));
+    }
+    if (tensor.device() != like.device()) {
+      refuse(operation, fmt::format("{}[{}] is on {}, the other tensor on {}; move one of them", what, i,
+                                    tensor.device().str(), like.device().str()));
     }
     if (equal_sizes && tensor.numel() != like.numel()) {
       refuse(operation,
@@ -125,8 +151,8 @@ void pack(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
 }
 
 Work unpack_after(Work work, at::Tensor flat, std::vector<at::Tensor> tensors) {
-  work.then([flat = std::move(flat), tensors = std::move(tensors)](const Status& status) {
-    if (!status.ok()) return;
+  const at::Device device = flat.device();
+  return copy_after(work, device, [flat = std::move(flat), tensors = std::move(tensors)] {
     at::AutoDispatchBelowADInplaceOrView guard;
     const std::vector<at::Tensor> places = parts(flat, tensors);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -134,7 +160,6 @@ Work unpack_after(Work work, at::Tensor flat, std::vector<at::Tensor> tensors) {
       copy_values(to.is_complex() ? at::view_as_real(to) : to, places[i]);
     }
   });
-  return work;
 }
 
 ReduceOptions call_options(const at::Tensor& tensor, const TensorReduceOptions& options) {

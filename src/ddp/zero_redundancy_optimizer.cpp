@@ -7,6 +7,8 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <string>
+#include <tuple>
 #include <unordered_set>
 
 #include "ddp/snapshot_state.h"
@@ -134,7 +136,7 @@ void ShardedOptimizer::check_groups() const {
 }
 
 void ShardedOptimizer::make_parcels() {
-  std::map<std::pair<int, at::ScalarType>, std::shared_ptr<Parcel>> small;
+  std::map<std::tuple<int, at::ScalarType, std::string>, std::shared_ptr<Parcel>> small;  // device by name
   std::size_t index = 0;
   for (const OptimizerParamGroup& group : param_groups_) {
     for (const at::Tensor& parameter : group.params()) {
@@ -143,15 +145,16 @@ void ShardedOptimizer::make_parcels() {
         parcels_.push_back(std::make_shared<Parcel>(Parcel{owner, {parameter}, {}, {}}));
         continue;
       }
-      auto& parcel = small[{owner, parameter.scalar_type()}];
+      auto& parcel = small[{owner, parameter.scalar_type(), parameter.device().str()}];
       if (!parcel) parcels_.push_back(parcel = std::make_shared<Parcel>(Parcel{owner, {}, {}, {}}));
       parcel->parameters.push_back(parameter);
     }
   }
-  for (const auto& [key, parcel] : small) {
+  for (const auto& [kind, parcel] : small) {
     std::int64_t count = 0;
     for (const at::Tensor& parameter : parcel->parameters) count += parameter.numel();
-    parcel->memory = group_->empty(count, key.second);
+    const at::Tensor& first = parcel->parameters[0];
+    parcel->memory = group_->empty(count, first.scalar_type(), first.device());
     std::int64_t offset = 0;
     for (const at::Tensor& parameter : parcel->parameters) {
       parcel->places.push_back(parcel->memory.narrow(0, offset, parameter.numel()).view(parameter.sizes()));

@@ -4,8 +4,9 @@
 //
 // All of them leave the same bits on every rank, also on unlike hosts of one architecture (except noop_hook
 // and post_local_sgd_hook, whose purpose it is not to), and fall back to the plain all-reduce for buckets of
-// a type that they do not compress. In a group of one rank they leave gradients alone. A hook object
-// belongs to one model: some keep state between steps. docs/hooks.md says which one to use when.
+// a type that they do not compress; int8_compress_hook and power_sgd_hook also for buckets that are not on the CPU. In
+// a group of one rank they leave gradients alone. A hook object belongs to one model: some keep state between steps.
+// docs/hooks.md says which one to use when.
 //
 // Below, g_r is rank r's gradient, n the number of ranks, mean = sum of g_r / n the exact average, and
 // mean|g| the average of the absolute values.

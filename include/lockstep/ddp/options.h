@@ -15,9 +15,9 @@ namespace lockstep {
 struct DdpOptions {
   // Null: the default group.
   std::shared_ptr<TensorGroup> process_group = nullptr;
-  // Small gradients are reduced together, in buckets of at most about this size; the first bucket is
-  // smaller, so that communication starts early. A gradient of 1 MiB or more has a bucket of its own
-  // and is reduced where autograd left it.
+  // Small gradients of one type and device are reduced together, in buckets of at most about this size; the first
+  // bucket is smaller, so that communication starts early. A gradient of 1 MiB or more (on a GPU: of this size or more)
+  // has a bucket of its own and is reduced where autograd left it.
   double bucket_cap_mb = 25;
   double first_bucket_mb = 1;
   // Buffers (running statistics of batch norm) are taken from rank 0 before each training forward.
@@ -44,7 +44,8 @@ struct DdpOptions {
   int verify_every = 0;
 };
 
-// What the last synchronised backward did; times in seconds.
+// What the last synchronised backward did; times in seconds. They are the host's: for parameters on a GPU, work counts
+// as done when it is in the GPU's queue, so that communication and its overlap are not seen.
 struct DdpLoggingData {
   int world_size = 1;
   int rank = 0;

@@ -17,7 +17,7 @@ class HalfHook final : public CommHook {
     if (buffer.scalar_type() != at::kFloat && buffer.scalar_type() != at::kDouble) {
       return group.all_reduce(buffer, {.op = ReduceOp::avg});
     }
-    const at::Tensor wire = memory_.get(group, bucket.index(), 0, buffer.numel(), wire_type_);
+    const at::Tensor wire = memory_.get(group, bucket.index(), 0, buffer.numel(), wire_type_, buffer.device());
     // Divided while the range is still that of the bucket: a sum of 16-bit values could overflow where
     // the average does not.
     wire.copy_(buffer.div_(group.size()));

@@ -10,12 +10,13 @@ namespace lockstep::detail {
 
 class HookMemory {
  public:
-  // Flat and uninitialised. Valid until a bucket of this index asks for another size or type, which
+  // Flat and uninitialised. Valid until a bucket of this index asks for another size, type or device, which
   // happens only when DDP has rebuilt its buckets.
-  at::Tensor get(TensorGroup& group, std::size_t bucket, int use, std::int64_t count, at::ScalarType dtype) {
+  at::Tensor get(TensorGroup& group, std::size_t bucket, int use, std::int64_t count, at::ScalarType dtype,
+                 at::Device device = at::kCPU) {
     at::Tensor& tensor = tensors_[{bucket, use}];
-    if (!tensor.defined() || tensor.numel() != count || tensor.scalar_type() != dtype) {
-      tensor = group.empty(count, dtype);
+    if (!tensor.defined() || tensor.numel() != count || tensor.scalar_type() != dtype || tensor.device() != device) {
+      tensor = group.empty(count, dtype, device);
     }
     return tensor;
   }

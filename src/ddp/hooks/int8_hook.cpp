@@ -47,7 +47,7 @@ class Int8Hook final : public CommHook {
 
   HookFuture run(const GradBucket& bucket, TensorGroup& group) override {
     if (group.size() == 1) return {};
-    if (bucket.buffer().scalar_type() != at::kFloat) {
+    if (bucket.buffer().scalar_type() != at::kFloat || !bucket.buffer().is_cpu()) {
       return group.all_reduce(bucket.buffer(), {.op = ReduceOp::avg});
     }
     const Transfer transfer = prepare(bucket, group);

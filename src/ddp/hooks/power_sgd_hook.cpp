@@ -65,7 +65,7 @@ class PowerSgdHook final : public CommHook {
     const bool started = iteration_ >= options_.start_iteration;
     if (bucket.is_last()) ++iteration_;
     if (group.size() == 1) return {};
-    if (!started || bucket.buffer().scalar_type() != at::kFloat) {
+    if (!started || bucket.buffer().scalar_type() != at::kFloat || !bucket.buffer().is_cpu()) {
       return group.all_reduce(bucket.buffer(), {.op = ReduceOp::avg});
     }
     auto step = std::make_shared<Step>();
