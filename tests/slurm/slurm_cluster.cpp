@@ -53,12 +53,21 @@ Environment slurm_environment(Environment further = {}) {
   return further;
 }
 
+// Root and folder too: where this program runs in a chroot, the mounts' own root is elsewhere.
+std::vector<std::string> enter_mounts_of(const std::string& process) {
+  return {"nsenter", "--mount=" + process + "/ns/mnt", "--root=" + process + "/root", "--wd=" + process + "/root"};
+}
+
 Status check_machine() {
   if (::geteuid() != 0) return Status(StatusCode::unavailable, "a Slurm cluster on one machine needs root");
   for (const char* command : {"munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "unshare"}) {
     if (::access(fmt::format("/usr/sbin/{}", command).c_str(), X_OK) == 0) continue;
     if (::access(fmt::format("/usr/bin/{}", command).c_str(), X_OK) == 0) continue;
     return Status(StatusCode::unavailable, fmt::format("the command {} is missing (tools/setup --test)", command));
+  }
+  if (::access("/etc/hosts", F_OK) != 0) {
+    return Status(StatusCode::unavailable,
+                  "there is no /etc/hosts, in the place of which the nodes could see their own");
   }
   ProcessSet probe = start_program(1, {"unshare", "--mount", "--uts", "--pid", "--fork", "--mount-proc", "true"});
   if (!probe.wait_all(in_seconds(kStartSeconds)) || !probe.all_succeeded()) {
@@ -116,22 +125,10 @@ Status SlurmCluster::start_controller(const SlurmOptions& options) {
 }
 
 Status SlurmCluster::start_node(int node) {
-  const std::vector<std::string> command = {
-      "nsenter",
-      fmt::format("--net=/proc/{}/fd/{}", ::getpid(), hosts_.namespace_fd(node + 1)),
-      fmt::format("--mount=/proc/{}/ns/mnt", machines_[0]->pid(0)),
-      "unshare",
-      "--mount",
-      "--uts",
-      "--pid",
-      "--fork",
-      "--kill-child=KILL",
-      "--mount-proc",
-      "sh",
-      "-euc",
-      kNodeScript,
-      "node",
-      slurm_host_name(node + 1)};
+  std::vector<std::string> command = enter_mounts_of(fmt::format("/proc/{}", machines_[0]->pid(0)));
+  command.push_back(fmt::format("--net=/proc/{}/fd/{}", ::getpid(), hosts_.namespace_fd(node + 1)));
+  command.insert(command.end(), {"unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child=KILL", "--mount-proc",
+                                 "sh", "-euc", kNodeScript, "node", slurm_host_name(node + 1)});
   machines_.push_back(std::make_unique<ProcessSet>(start_program(1, command, {.environment = slurm_environment()})));
   const auto ours = link_target("/proc/self/ns/pid");
   const auto path = fmt::format("/proc/{}/ns/pid_for_children", machines_.back()->pid(0));
@@ -159,10 +156,9 @@ Status SlurmCluster::wait_for_nodes(Deadline deadline) {
 }
 
 SlurmCluster::Answer SlurmCluster::ask(const std::vector<std::string>& command, const Environment& environment) {
-  const pid_t controller = machines_[0]->pid(0);
-  std::vector<std::string> inside = {"nsenter", fmt::format("--net=/proc/{}/ns/net", controller),
-                                     fmt::format("--mount=/proc/{}/ns/mnt", controller),
-                                     fmt::format("--uts=/proc/{}/ns/uts", controller), "--"};
+  const std::string controller = fmt::format("/proc/{}", machines_[0]->pid(0));
+  std::vector<std::string> inside = enter_mounts_of(controller);
+  inside.insert(inside.end(), {"--net=" + controller + "/ns/net", "--uts=" + controller + "/ns/uts", "--"});
   inside.insert(inside.end(), command.begin(), command.end());
   ProcessSet process = start_program(1, inside, {.environment = slurm_environment(environment)});
   process.wait_all(in_seconds(kStartSeconds));
@@ -191,22 +187,12 @@ std::string SlurmCluster::wait_for_end(int job, Deadline deadline) {
   std::string now;
   poll_until(deadline, [&] {
     now = state(job);
-    return now != "PENDING" && now != "CONFIGURING" && now != "RUNNING" && now != "COMPLETING";
+    return !now.empty() && now != "PENDING" && now != "CONFIGURING" && now != "RUNNING" && now != "COMPLETING";
   });
   return now;
 }
 
 std::string SlurmCluster::output(int job) const { return content_of(fmt::format("{}/{}.out", folder_outside(), job)); }
-
-bool SlurmCluster::wait_for_output(int job, const std::string& text, Deadline deadline) {
-  const auto is_there = [&] { return output(job).find(text) != std::string::npos; };
-  poll_until(deadline, [&] {
-    if (is_there()) return true;
-    const auto now = state(job);
-    return now != "PENDING" && now != "CONFIGURING" && now != "RUNNING";
-  });
-  return is_there();
-}
 
 Status SlurmCluster::set_down(int node) {
   const Answer answer =

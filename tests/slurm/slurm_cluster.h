@@ -43,14 +43,12 @@ class SlurmCluster {
 
   // The id of the job; throws std::runtime_error with what sbatch said. Its output goes to output().
   int submit(const SlurmJob& job);
-  // "COMPLETED", "RUNNING", ... as Slurm says; empty where it does not know the job.
+  // "COMPLETED", "RUNNING", ... as Slurm says; empty where it does not know the job or does not answer.
   std::string state(int job);
   // The state in which the job ended; at the deadline what it is then.
   std::string wait_for_end(int job, Deadline deadline);
   // What the job's script and its steps have written so far.
   std::string output(int job) const;
-  // False at the deadline, or as soon as the job has ended without it.
-  bool wait_for_output(int job, const std::string& text, Deadline deadline);
 
   // scontrol update state=down: an administrator takes the node away, and Slurm kills what runs there.
   Status set_down(int node);

@@ -55,13 +55,15 @@ std::string slurm_hosts_file(int nodes) {
   return text;
 }
 
-// munged goes to the background once it serves. Of the cgroup plugins only v1's starts on every kernel; it does nothing
-// here. The shell is the first process of the host: it stays, to reap what others leave.
+// munged goes to the background once it serves. Slurm 22.05 has no way to say "no cgroups", but the plugin for v1
+// starts on every kernel and does nothing here. The shell is the first process of the host: it stays, to reap what
+// others leave.
 const char* const kControllerScript = R"(
 mount -t tmpfs -o mode=0755 tmpfs /run
 mkdir -p /run/munge /run/slurm/state /run/jobs /run/tmp
 printf %s "$1" > /run/slurm/slurm.conf
-echo CgroupPlugin=cgroup/v1 > /run/slurm/cgroup.conf
+case $(slurmd -V) in *" 22."*) plugin=cgroup/v1 ;; *) plugin=disabled ;; esac
+echo CgroupPlugin=$plugin > /run/slurm/cgroup.conf
 printf %s "$2" > /run/hosts
 mount --bind /run/hosts /etc/hosts
 head -c 1024 /dev/urandom > /run/munge/key
