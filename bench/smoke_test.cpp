@@ -111,6 +111,27 @@ TEST_F(BenchSmoke, DdpMeasuresAStepWithAndWithoutSynchronisation) {
   EXPECT_EQ(run_command(command({"ddp", "--model", "transformer"})).exit_code, 2);
 }
 
+TEST_F(BenchSmoke, DdpRunsOnEveryBackendOrSaysThatItIsMissing) {
+  const std::vector<std::string> arguments = {
+      "ddp",      "--model",   "cnn",  "--batch",   "2",       "--rounds",  "1",     "--steps", "1",        "--backend",
+      "lockstep", "--backend", "gloo", "--backend", "openmpi", "--backend", "mpich", "--json",  json_path()};
+  const CommandResult result = run_command(command(arguments));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const auto rows = nlohmann::json::parse(read_all(json_path()), nullptr, false);
+  std::set<std::string> engines;
+  for (const auto& row : rows) engines.insert(row.at("engine").get<std::string>());
+  EXPECT_TRUE(engines.contains("lockstep")) << result.output;
+  for (const std::string backend : {"gloo", "openmpi", "mpich"}) {
+    const bool measured = engines.contains(backend);
+    EXPECT_TRUE(measured || result.output.find(backend + " is missing") != std::string::npos) << result.output;
+    if (measured) {
+      EXPECT_GT(rows.at(1).at("ratio").at(backend), 0.0);
+    }
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(scratch()));
+  EXPECT_THAT(run_command({"ps", "-e", "-o", "args"}).output, testing::Not(HasSubstr(scratch())));
+}
+
 void expect_aftermath(const nlohmann::json& row, bool replaced) {
   SCOPED_TRACE(row.dump());
   EXPECT_GT(row.at("step_s").at("median"), 0.0);
@@ -153,27 +174,60 @@ TEST_F(BenchSmoke, ElasticKillsUnderTorchrunTooOrSaysThatItIsMissing) {
 }
 #endif
 
-TEST_F(BenchSmoke, HostsAreNetworkNamespacesAndAreRemoved) {
-  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
-  const std::string probe = "lockstep-smoke-" + std::to_string(::getpid());
-  if (run_command({"ip", "netns", "add", probe}).exit_code != 0) GTEST_SKIP() << "cannot make network namespaces here";
-  run_command({"ip", "netns", "delete", probe});
-  const std::string log = folder_.path() + "/log";
-  ChildProcess bench(command({"all_reduce", "--hosts", "2:1", "--rate", "1gbit", "--bytes", "64K", "--rounds", "1",
-                              "--iterations", "3", "--peer", "gloo", "--json", json_path()}),
-                     {}, log);
-  ASSERT_TRUE(bench.wait_for_end(120'000)) << read_all(log);
-  const auto rows = nlohmann::json::parse(read_all(json_path()), nullptr, false);
+// Between network namespaces, which must be gone afterwards.
+class BenchSmokeHosts : public BenchSmoke {
+ protected:
+  void SetUp() override {
+    BenchSmoke::SetUp();
+    if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+    const std::string probe = "lockstep-smoke-" + std::to_string(::getpid());
+    if (run_command({"ip", "netns", "add", probe}).exit_code != 0) {
+      GTEST_SKIP() << "cannot make network namespaces here";
+    }
+    run_command({"ip", "netns", "delete", probe});
+  }
+
+  nlohmann::json rows_between_hosts(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--hosts", "2:1", "--rate", "1gbit", "--rounds", "1", "--json", json_path()});
+    const std::string log = folder_.path() + "/log";
+    ChildProcess bench(command(arguments), {}, log);
+    EXPECT_TRUE(bench.wait_for_end(120'000)) << read_all(log);
+    said_ = read_all(log);
+    EXPECT_THAT(run_command({"ip", "netns", "list"}).output,
+                testing::Not(HasSubstr("lockstep-" + std::to_string(bench.pid()))));
+    EXPECT_TRUE(std::filesystem::is_empty(scratch()));
+    return nlohmann::json::parse(read_all(json_path()), nullptr, false);
+  }
+
+  std::string said_;  // by the benchmark
+};
+
+TEST_F(BenchSmokeHosts, AllReduceRunsOnEveryEngineAndTheBytesAreCounted) {
+  const auto rows = rows_between_hosts(
+      {"all_reduce", "--bytes", "64K", "--iterations", "3", "--peer", "gloo", "--peer", "openmpi", "--peer", "mpich"});
   expect_right(rows);
-  EXPECT_TRUE(engines_of(rows).contains("lockstep registered")) << read_all(log);
+  EXPECT_TRUE(engines_of(rows).contains("lockstep registered")) << said_;
+  for (const std::string peer : {"gloo", "openmpi", "mpich"}) {
+    EXPECT_TRUE(engines_of(rows).contains(peer + " private") || said_.find(peer + " is missing") != std::string::npos)
+        << said_;
+  }
   for (const auto& row : rows) {
     if (row.at("engine") != "limit") {
       EXPECT_GT(row.at("wire_of_least"), 0.9) << row;
     }
   }
-  EXPECT_THAT(run_command({"ip", "netns", "list"}).output,
-              testing::Not(HasSubstr("lockstep-" + std::to_string(bench.pid()))));
 }
+
+#ifdef LOCKSTEP_WITH_DDP
+TEST_F(BenchSmokeHosts, DdpTrainsBetweenHosts) {
+  const auto rows = rows_between_hosts({"ddp", "--model", "cnn", "--batch", "2", "--steps", "1"});
+  ASSERT_EQ(rows.size(), 2u) << said_;
+  EXPECT_EQ(rows[1].at("engine"), "lockstep");
+  EXPECT_EQ(rows[1].at("hosts"), 2);
+  EXPECT_EQ(rows[1].at("rate"), "1gbit");
+  EXPECT_GT(rows[1].at("forward_backward_ms"), 0.0);
+}
+#endif
 
 TEST_F(BenchSmoke, InterruptedItEndsSoonAndLeavesNothing) {
   const std::string log = folder_.path() + "/log";

@@ -1,9 +1,11 @@
 // One rank of `lockstep bench ddp`: trains as it is told, line by line.
 //
-//   lockstep-bench-ddp MODEL BATCH plain|lockstep COMMANDS REPLIES
-// COMMANDS and REPLIES are FIFOs. Each line of the first is a number of steps; the answer is
+//   lockstep-bench-ddp MODEL BATCH plain|BACKEND FIFOS
+// "plain" trains without synchronisation; BACKEND is an engine as init_process_group takes it. FIFOS.<rank>.commands
+// and FIFOS.<rank>.answers are FIFOs. Each line of the first is a number of steps; the answer is
 //   <forward+backward ms> <with optimizer ms> <exposed communication ms> <resident MiB> <peak MiB> <loss>
-// (medians over the steps). bench/peers/torch_ddp_worker.py does the same with PyTorch.
+// (medians over the steps; where gradients were synchronised, all ranks have the same parameters).
+// bench/peers/torch_ddp_worker.py does the same with PyTorch.
 #include <lockstep/lockstep.h>
 #include <sched.h>
 #include <torch/torch.h>
@@ -48,19 +50,22 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
 
 int run(char** argv) {
   torch::set_num_threads(1);
-  lockstep::ProcessGroupScope job;
+  const std::string mode = argv[3];
+  const bool plain = mode == "plain";
+  lockstep::ProcessGroupScope job({.backend = plain ? "lockstep" : mode});
   pin(job.rank(), job.world_size());
   lockstep::bench::Task task = lockstep::bench::make_task(argv[1]);
   const auto [input, target] = task.data(std::stoll(argv[2]), 100 + static_cast<std::uint64_t>(job.rank()));
   std::unique_ptr<lockstep::GradientSynchronizer> sync;
-  if (std::string(argv[3]) == "lockstep") {
+  if (!plain) {
     sync = std::make_unique<lockstep::GradientSynchronizer>(lockstep::named_tensors(task.module->named_parameters()),
                                                             lockstep::named_tensors(task.module->named_buffers()));
   }
   torch::optim::SGD optimizer(task.module->parameters(), torch::optim::SGDOptions(1e-3).momentum(0.9));
 
-  std::ifstream commands(argv[4]);
-  std::ofstream replies(argv[5]);
+  const std::string fifos = argv[4] + ("." + std::to_string(job.rank()));
+  std::ifstream commands(fifos + ".commands");
+  std::ofstream replies(fifos + ".answers");
   for (std::string line; std::getline(commands, line);) {
     std::vector<double> both, all, exposed;
     torch::Tensor loss;
@@ -78,17 +83,17 @@ int run(char** argv) {
       all.push_back(milliseconds_since(start));
       exposed.push_back(sync ? 1e3 * sync->logging_data().exposed_communication_seconds : 0);
     }
+    if (sync) sync->verify_in_sync();
     replies << median(both) << ' ' << median(all) << ' ' << median(exposed) << ' ' << status_mib("VmRSS") << ' '
             << status_mib("VmHWM") << ' ' << loss.item<double>() << std::endl;
   }
-  if (sync) sync->verify_in_sync();
   return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
+  if (argc != 5) {
     std::cerr << "lockstep-bench-ddp is started by `lockstep bench ddp`\n";
     return 2;
   }

@@ -15,6 +15,7 @@
 #include <optional>
 #include <sstream>
 
+#include "bench/driver/mpirun.h"
 #include "bench/worker/start_line.h"
 #include "lockstep/base/deadline.h"
 
@@ -28,8 +29,6 @@ std::string program_of(const Session& session, const std::string& engine) {
   return fmt::format("{}/lockstep-bench-{}", session.programs, engine);
 }
 
-bool is_mpi(const std::string& engine) { return engine == "openmpi" || engine == "mpich"; }
-
 int ranks_of(const Session& session, const std::string& engine) {
   return engine == "link" ? session.options.hosts.hosts : session.ranks;
 }
@@ -41,17 +40,12 @@ UniqueFd make_shared_memory(std::size_t bytes) {
   return fd;
 }
 
-// What comes before the worker program. Open MPI is told here to yield when ranks share cores; MPICH
-// cannot be, and its worker does it instead.
-std::vector<std::string> mpirun(const Session& session, const std::string& engine) {
-  const std::string count = std::to_string(session.ranks);
-  if (engine == "openmpi") {
-    std::vector<std::string> command = {"mpirun.openmpi", "-np", count, "--bind-to", "none"};
-    if (::geteuid() == 0) command.push_back("--allow-run-as-root");
-    if (session.cores.empty()) command.insert(command.end(), {"--oversubscribe", "--mca", "mpi_yield_when_idle", "1"});
-    return command;
-  }
-  return {"mpirun.mpich", "-launcher", "fork", "-bind-to", "none", "-np", count};
+MpiJob mpi_job(const Session& session, const std::string& engine) {
+  return {.mpi = engine,
+          .ranks = session.ranks,
+          .share_cores = session.cores.empty(),
+          .network = session.network,
+          .folder = session.folder.path()};
 }
 
 std::vector<std::string> arguments_of(const Session& session, const std::string& engine, const std::string& socket,
@@ -88,15 +82,10 @@ std::vector<std::string> arguments_of(const Session& session, const std::string&
 }  // namespace
 
 std::string why_missing(const Session& session, const std::string& engine) {
-  if (is_mpi(engine) && session.network != nullptr)
-    return fmt::format("{} is left out: it starts ranks on other hosts through ssh, which namespaces do not have",
-                       engine);
   if (const std::string program = program_of(session, engine); ::access(program.c_str(), X_OK) != 0)
     return fmt::format("{} is missing: there is no {}; a peer's is built where its development package is installed",
                        engine, program);
-  if (is_mpi(engine) && find_program("mpirun." + engine).empty())
-    return fmt::format("{} is missing: there is no mpirun.{} in PATH", engine, engine);
-  return "";
+  return is_mpi(engine) ? why_no_mpirun(engine) : "";
 }
 
 EngineProcesses::EngineProcesses(const Session& session, const std::string& engine)
@@ -127,10 +116,12 @@ EngineProcesses::~EngineProcesses() {
 void EngineProcesses::launch(const Session& session) {
   const std::string socket = fmt::format("{}/{}.sock", session.folder.path(), name_);
   const std::vector<std::string> arguments = arguments_of(session, name_, socket, shared_.get());
-  const std::vector<std::string> environment = {"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1",
-                                                "LOCKSTEP_SECRET=" + session.secret};
+  std::vector<std::string> environment = {"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1",
+                                          "LOCKSTEP_SECRET=" + session.secret};
   if (is_mpi(name_)) {
-    std::vector<std::string> command = mpirun(session, name_);
+    const MpiJob job = mpi_job(session, name_);
+    std::vector<std::string> command = mpirun_command(job);
+    for (const std::string& variable : mpirun_environment(job)) environment.push_back(variable);
     command.insert(command.end(), arguments.begin(), arguments.end());
     children_.emplace_back(command, environment, output_file_);
     return;

@@ -98,11 +98,8 @@ class Benchmark {
   }
 
   void print_heading() const {
-    const std::string layout =
-        network_ ? fmt::format("{} hosts x {} ranks, {}", options_.hosts.hosts, options_.hosts.ranks_each,
-                               options_.rate.empty() ? "links not shaped" : "links of " + options_.rate)
-                 : fmt::format("{} ranks", ranks_);
-    fmt::print("# {} {}: {}, {}, {} rounds, {}\n", to_string(options_.collective), to_string(options_.dtype), layout,
+    fmt::print("# {} {}: {}, {}, {} rounds, {}\n", to_string(options_.collective), to_string(options_.dtype),
+               describe_layout(ranks_, options_.hosts, options_.rate),
                session_->cores.empty() ? "not pinned" : "one core each", options_.rounds,
                options_.warm ? "warm (one buffer, reused)" : "cold (buffers rotate through more than the cache)");
     fmt::print("# {}\n", describe_machine());

@@ -10,8 +10,6 @@
 namespace lockstep::bench {
 namespace {
 
-constexpr const char* kDevice = "eth0";
-
 void shape(const std::string& space, const std::string& device, const std::string& rate) {
   run_or_throw({"tc", "-n", space, "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", "256k",
                 "latency", "50ms"});

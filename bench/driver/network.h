@@ -10,6 +10,10 @@ namespace lockstep::bench {
 
 class VirtualNetwork {
  public:
+  // Every host's interface, and the network that their addresses are of.
+  static inline const std::string kDevice = "eth0";
+  static inline const std::string kAddresses = "10.77.0.0/24";
+
   // Names contain this process's id. `rate` ("1gbit", or empty) shapes every host's link, in both
   // directions. Throws BenchError, e.g. without root; what was made until then is removed.
   VirtualNetwork(int hosts, const std::string& rate);

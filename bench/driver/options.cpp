@@ -27,6 +27,23 @@ std::optional<int> whole_number(std::string_view text) {
   return static_cast<int>(*value);
 }
 
+Status check_ranks_and_rounds(int nproc, int rounds) {
+  if (nproc < 1 || nproc > kMaxRanks)
+    return invalid(fmt::format("--nproc is {}: give 1 to {} ranks", nproc, kMaxRanks));
+  if (rounds < 1 || rounds > 10'000) return invalid(fmt::format("--rounds is {}: give 1 to 10000", rounds));
+  return {};
+}
+
+Status check_rate(const std::string& rate, const HostLayout& hosts) {
+  if (rate.empty() || hosts.enabled()) return {};
+  return invalid("--rate shapes the links between hosts: give --hosts as well");
+}
+
+template <typename Names>
+bool is_one_of(const Names& names, const std::string& name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
 }  // namespace
 
 Result<std::size_t> parse_bytes(const std::string& text) {
@@ -56,12 +73,10 @@ Result<SizeRange> parse_size_range(const std::string& text) {
 
 Result<HostLayout> parse_hosts(const std::string& text) {
   const auto colon = text.find(':');
-  if (colon != std::string::npos) {
-    const auto hosts = whole_number(std::string_view(text).substr(0, colon));
-    const auto ranks = whole_number(std::string_view(text).substr(colon + 1));
-    if (hosts && ranks && *hosts >= 2 && *hosts <= 32 && *ranks >= 1 && *hosts * *ranks <= kMaxRanks)
-      return HostLayout{*hosts, *ranks};
-  }
+  const auto hosts = whole_number(std::string_view(text).substr(0, colon));
+  const auto ranks = colon == std::string::npos ? 1 : whole_number(std::string_view(text).substr(colon + 1));
+  if (hosts && ranks && *hosts >= 2 && *hosts <= 32 && *ranks >= 1 && *hosts * *ranks <= kMaxRanks)
+    return HostLayout{*hosts, *ranks};
   return invalid(
       fmt::format("'{}' is not a layout of hosts: write HOSTS:RANKS as 2:1, with 2 to 32 hosts and at "
                   "most {} ranks in all",
@@ -91,21 +106,38 @@ Result<std::string> parse_rate(const std::string& text) {
 }
 
 Status validate(const BenchOptions& options) {
-  if (options.nproc < 1 || options.nproc > kMaxRanks)
-    return invalid(fmt::format("--nproc is {}: give 1 to {} ranks", options.nproc, kMaxRanks));
-  if (options.rounds < 1 || options.rounds > 10'000)
-    return invalid(fmt::format("--rounds is {}: give 1 to 10000", options.rounds));
+  LOCKSTEP_RETURN_IF_ERROR(check_ranks_and_rounds(options.nproc, options.rounds));
   if (options.iterations < 0 || options.iterations > 1'000'000)
     return invalid(fmt::format("--iterations is {}: give 1 to 1000000", options.iterations));
   if (options.step < 2)
     return invalid(fmt::format("--step is {}: the factor between sizes is 2 or more", options.step));
   for (const std::string& peer : options.peers) {
-    if (std::find(std::begin(kPeers), std::end(kPeers), peer) == std::end(kPeers))
+    if (!is_one_of(kPeers, peer))
       return invalid(fmt::format("'{}' is not a peer: choose {}", peer, fmt::join(kPeers, ", ")));
   }
-  if (!options.rate.empty() && !options.hosts.enabled())
-    return invalid("--rate shapes the links between hosts: give --hosts as well");
-  return {};
+  return check_rate(options.rate, options.hosts);
+}
+
+Status validate_ddp(const DdpBenchOptions& options) {
+  static constexpr std::string_view kModels[] = {"mlp", "cnn", "gpt"};
+  if (!is_one_of(kModels, options.model))
+    return invalid(fmt::format("--model {}: choose {}", options.model, fmt::join(kModels, ", ")));
+  LOCKSTEP_RETURN_IF_ERROR(check_ranks_and_rounds(options.nproc, options.rounds));
+  if (options.batch < 1 || options.steps < 1) return invalid("--batch and --steps must be at least 1");
+  for (const std::string& backend : options.backends) {
+    if (!is_one_of(kDdpBackends, backend))
+      return invalid(fmt::format("--backend {}: choose {}", backend, fmt::join(kDdpBackends, ", ")));
+  }
+  for (const std::string& peer : options.peers) {
+    if (peer != "torch") return invalid(fmt::format("--peer {}: the only one is torch", peer));
+  }
+  return check_rate(options.rate, options.hosts);
+}
+
+std::string describe_layout(int ranks, const HostLayout& hosts, const std::string& rate) {
+  if (!hosts.enabled()) return fmt::format("{} ranks", ranks);
+  return fmt::format("{} hosts x {} ranks, {}", hosts.hosts, hosts.ranks_each,
+                     rate.empty() ? "links not shaped" : "links of " + rate);
 }
 
 std::vector<std::size_t> sizes_of(const BenchOptions& options) {

@@ -38,7 +38,9 @@ TEST(ParseSizeRange, RefusesWhatIsNoRange) {
 TEST(ParseHosts, ReadsHostsAndRanks) {
   EXPECT_EQ(parse_hosts("2:3")->hosts, 2);
   EXPECT_EQ(parse_hosts("2:3")->ranks_each, 3);
-  for (const char* text : {"", "2", "1:2", "2:0", "33:1", "2:200", "a:b", "2:2x", "-2:2"})
+  EXPECT_EQ(parse_hosts("4")->hosts, 4);
+  EXPECT_EQ(parse_hosts("4")->ranks_each, 1);
+  for (const char* text : {"", "1", "2:", ":2", "1:2", "2:0", "33:1", "2:200", "a:b", "2:2x", "-2:2"})
     EXPECT_FALSE(parse_hosts(text).ok()) << text;
 }
 
@@ -66,6 +68,20 @@ TEST(Validate, RefusesWhatCannotWork) {
   EXPECT_FALSE(validate({.iterations = -1}).ok());
   EXPECT_THAT(validate({.peers = {"nccl"}}).message(), HasSubstr("gloo, openmpi, mpich"));
   EXPECT_THAT(validate({.rate = "1gbit"}).message(), HasSubstr("--hosts"));
+}
+
+TEST(ValidateDdp, RefusesWhatCannotWork) {
+  EXPECT_TRUE(validate_ddp({}).ok());
+  EXPECT_TRUE(validate_ddp({.backends = {"gloo", "lockstep", "mpich", "openmpi"}, .peers = {"torch"}}).ok());
+  EXPECT_THAT(validate_ddp({.model = "transformer"}).message(), HasSubstr("mlp, cnn, gpt"));
+  EXPECT_THAT(validate_ddp({.nproc = 0}).message(), HasSubstr("--nproc"));
+  EXPECT_THAT(validate_ddp({.rounds = 0}).message(), HasSubstr("--rounds"));
+  EXPECT_THAT(validate_ddp({.batch = 0}).message(), HasSubstr("--batch"));
+  EXPECT_THAT(validate_ddp({.steps = 0}).message(), HasSubstr("--steps"));
+  EXPECT_THAT(validate_ddp({.backends = {"mpi"}}).message(), HasSubstr("lockstep, gloo, openmpi, mpich"));
+  EXPECT_THAT(validate_ddp({.peers = {"gloo"}}).message(), HasSubstr("torch"));
+  EXPECT_THAT(validate_ddp({.rate = "1gbit"}).message(), HasSubstr("--hosts"));
+  EXPECT_TRUE(validate_ddp({.hosts = {2, 1}, .rate = "1gbit"}).ok());
 }
 
 TEST(SizesOf, GoesUpByTheStepAndEndsWithTheMaximum) {

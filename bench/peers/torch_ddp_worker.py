@@ -1,6 +1,6 @@
 """One rank of `lockstep bench ddp` in PyTorch: see bench/ddp/ddp_worker.cpp, which does the same.
 
-torch_ddp_worker.py MODEL BATCH plain|torch COMMANDS REPLIES
+torch_ddp_worker.py MODEL BATCH plain|torch FIFOS
 """
 import os
 import statistics
@@ -22,7 +22,7 @@ def status_mib(field):
 
 
 def main():
-    name, batch, mode, commands, replies = sys.argv[1:6]
+    name, batch, mode, fifos = sys.argv[1:5]
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -33,7 +33,7 @@ def main():
     model = torch.nn.parallel.DistributedDataParallel(module) if mode == "torch" else module
     optimizer = torch.optim.SGD(module.parameters(), 1e-3, momentum=0.9)
 
-    with open(commands) as lines, open(replies, "w") as answers:
+    with open(f"{fifos}.{rank}.commands") as lines, open(f"{fifos}.{rank}.answers", "w") as answers:
         for line in lines:
             both, every = [], []
             for _ in range(int(line)):

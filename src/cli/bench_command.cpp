@@ -26,6 +26,14 @@ CLI::Option* add_parsed(CLI::App& command, const std::string& name, Parse parse,
       help);
 }
 
+void add_hosts(CLI::App& command, bench::HostLayout& hosts, std::string& rate, const std::string& verb) {
+  add_parsed(command, "--hosts", bench::parse_hosts, hosts,
+             verb + " hosts made of network namespaces (needs root): hosts and ranks on each")
+      ->type_name("HOSTS:RANKS");
+  add_parsed(command, "--rate", bench::parse_rate, rate, "Shape the links between these hosts, as 1gbit")
+      ->type_name("RATE");
+}
+
 const char* help_of(bench::Collective collective) {
   switch (collective) {
     case bench::Collective::all_reduce: return "Every rank gets the sum of all";
@@ -58,11 +66,7 @@ void add_options(CLI::App& command, BenchOptions& options) {
   command.add_option("--iterations", options.iterations, "Timed operations per round (default: by size, 200 to 5)");
   command.add_flag("--warm", options.warm, "Reuse one buffer instead of rotating through more than the cache");
   command.add_option("--json", options.json_file, "Also write the rows to this file")->type_name("FILE");
-  add_parsed(command, "--hosts", bench::parse_hosts, options.hosts,
-             "Run on hosts made of network namespaces (needs root): hosts and ranks on each")
-      ->type_name("HOSTS:RANKS");
-  add_parsed(command, "--rate", bench::parse_rate, options.rate, "Shape the links between these hosts, as 1gbit")
-      ->type_name("RATE");
+  add_hosts(command, options.hosts, options.rate, "Run on");
 }
 
 void add_threads(CLI::App& command, Action& chosen) {
@@ -76,14 +80,20 @@ void add_threads(CLI::App& command, Action& chosen) {
 
 void add_ddp(CLI::App& command, Action& chosen) {
   const auto options = std::make_shared<bench::DdpBenchOptions>();
-  CLI::App* const ddp = command.add_subcommand("ddp", "A training step with DDP, without it, and in PyTorch");
+  CLI::App* const ddp =
+      command.add_subcommand("ddp", "A training step with DDP on several engines, without it, and in PyTorch");
   ddp->add_option("--model", options->model, "mlp (18.9 M parameters), cnn or gpt")->capture_default_str();
   ddp->add_option("--batch", options->batch, "Samples per rank")->capture_default_str();
   ddp->add_option("--nproc", options->nproc, "Ranks on this host, one thread each")->capture_default_str();
   ddp->add_option("--rounds", options->rounds, "Rounds; each runs every engine, in random order")
       ->capture_default_str();
   ddp->add_option("--steps", options->steps, "Steps per round, of which the median counts")->capture_default_str();
+  ddp->add_option("--backend", options->backends,
+                  "Engine below DDP: lockstep, gloo, openmpi or mpich; may be repeated, the first is compared with all")
+      ->type_name("NAME")
+      ->default_str("lockstep");
   ddp->add_option("--peer", options->peers, "Compare with torch: PyTorch's DDP over Gloo")->type_name("NAME");
+  add_hosts(*ddp, options->hosts, options->rate, "Run on");
   ddp->add_option("--json", options->json_file, "Also write the rows to this file")->type_name("FILE");
   ddp->callback([&chosen, options] { chosen = [options] { return bench::run_ddp_benchmark(*options); }; });
 }
@@ -102,11 +112,7 @@ void add_elastic(CLI::App& command, Action& chosen) {
       ->capture_default_str();
   elastic->add_option("--commit-steps", options->commit_steps, "Pairs of steps per round, with and without commit()")
       ->capture_default_str();
-  add_parsed(*elastic, "--hosts", bench::parse_hosts, options->hosts,
-             "Also between hosts made of network namespaces (needs root): hosts and ranks on each")
-      ->type_name("HOSTS:RANKS");
-  add_parsed(*elastic, "--rate", bench::parse_rate, options->rate, "Shape the links between these hosts, as 1gbit")
-      ->type_name("RATE");
+  add_hosts(*elastic, options->hosts, options->rate, "Also between");
   elastic->add_option("--peer", options->peers, "Compare with torch: torchrun, which restarts from a snapshot")
       ->type_name("NAME");
   elastic->add_option("--case", options->cases, "Only this one; may be repeated: rank, leader, commit, hosts-rank, ...")

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""Measures which engine is fastest where, and writes the tables of docs/which_engine.md.
+
+    sudo bench/which_engine.py [--lockstep build/release/bin/lockstep] [--write docs/which_engine.md]
+                               [--only one-host,2-hosts-1gbit,...] [--quick] [--keep FOLDER]
+
+Runs `lockstep bench all_reduce` and `lockstep bench ddp` on one host and between network namespaces (which need root),
+each with every engine that is there, and prints Markdown; with --write it replaces what stands between the two markers of that page.
+About 12 minutes on 2 cores that nothing else uses. --quick tries everything once and measures nothing worth keeping. --keep leaves the
+JSON of every run in a folder; a run whose JSON is there already is not repeated.
+"""
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+
+NAMES = {"lockstep": "Lockstep", "gloo": "Gloo", "openmpi": "Open MPI", "mpich": "MPICH", "torch": "PyTorch"}
+PEERS = ["gloo", "openmpi", "mpich"]
+LINKS = {"": "links not shaped", "10gbit": "10 Gbit/s", "1gbit": "1 Gbit/s"}
+MODELS = {"mlp": 64, "gpt": 16, "cnn": 64}  # samples per rank
+MARKERS = ("<!-- measured: begin -->\n", "<!-- measured: end -->\n")
+LOSS = 0.97  # a ratio below this is said to be lost; between it and 1 the two are equal, as far as can be seen here
+
+
+class Place:
+    """Where ranks run: `ranks` on one host, or one on each of `hosts`, with links of `rate`."""
+
+    def __init__(self, hosts, ranks, rate=""):
+        self.hosts, self.ranks, self.rate = hosts, ranks, rate
+
+    def key(self):
+        if self.hosts == 1:
+            return "one-host" + ("" if self.ranks == 2 else f"-{self.ranks}-ranks")
+        return f"{self.hosts}-hosts" + (f"-{self.rate}" if self.rate else "")
+
+    def title(self):
+        if self.hosts == 1:
+            return f"One host, {self.ranks} ranks"
+        return f"{self.hosts} hosts, one rank each, {LINKS[self.rate]}"
+
+    def options(self):
+        if self.hosts == 1:
+            return ["--nproc", str(self.ranks)]
+        return ["--hosts", f"{self.hosts}:1"] + (["--rate", self.rate] if self.rate else [])
+
+
+PLACES = [Place(1, 2), Place(1, 4)] + [Place(hosts, hosts, rate) for hosts in (2, 4) for rate in LINKS]
+
+
+class Runner:
+    """Runs `lockstep bench`, and keeps what it measured and what it said was missing."""
+
+    def __init__(self, arguments, folder):
+        self.lockstep, self.quick, self.folder = arguments.lockstep, arguments.quick, folder
+        self.remarks = []
+
+    def rows(self, name, arguments):
+        path = os.path.join(self.folder, name + ".json")
+        if not os.path.exists(path):
+            start = time.monotonic()
+            done = subprocess.run([self.lockstep, "bench"] + arguments + ["--json", path], text=True,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            if done.returncode != 0:
+                sys.exit(f"{' '.join(arguments)} failed:\n{done.stderr}")
+            for line in done.stderr.splitlines():
+                if line.startswith("# ") and line[2:] not in self.remarks:
+                    self.remarks.append(line[2:])
+            print(f"{name}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+        with open(path) as file:
+            return json.load(file)
+
+    def all_reduce(self, place):
+        def measure(part, sizes, rounds, *more):
+            memory = "both" if place.hosts == 1 else "private"
+            rounds = 1 if self.quick else rounds
+            return self.rows(f"all_reduce-{place.key()}-{part}",
+                             ["all_reduce", "--bytes", sizes, "--step", "8", "--memory", memory, "--rounds", str(rounds)]
+                             + place.options() + [word for peer in PEERS for word in ("--peer", peer)] + list(more))
+        if self.quick:
+            return measure("quick", "8:256K", 1, "--iterations", "5")
+        # A shaped link takes long and always equally long.
+        few = ["--iterations", "2"] if place.rate else ["--iterations", "5"]
+        return measure("small", "8:256K", 5) + measure("large", "2M:64M", 3, *few)
+
+    def ddp(self, place, model):
+        rounds, steps = (1, 1) if self.quick else (4, 2) if place.rate == "1gbit" else (5, 4)
+        return self.rows(f"ddp-{place.key()}-{model}",
+                         ["ddp", "--model", model, "--batch", str(MODELS[model]), "--rounds", str(rounds), "--steps", str(steps)]
+                         + place.options() + [word for name in ["lockstep"] + PEERS for word in ("--backend", name)])
+
+
+def bytes_text(count):
+    for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count // size} {unit}"
+    return f"{count} B"
+
+
+def time_text(microseconds):
+    return f"{microseconds / 1e3:.3g} ms" if microseconds >= 1e3 else f"{microseconds:.3g} us"
+
+
+def ratio_text(row, peer):
+    if peer not in row.get("ratio", {}):
+        return "-"
+    spread, ratio = row["ratio_spread"][peer], row["ratio"][peer]
+    text = f"{ratio:.2f}"
+    return (f"**{text}**" if ratio < LOSS else text) + f" ({spread['low']:.2f}-{spread['high']:.2f})"
+
+
+def table(head, lines):
+    return "".join("| " + " | ".join(line) + " |\n" for line in [head, ["---"] * len(head)] + lines) + "\n"
+
+
+class Page:
+    """Collects the tables, the losses, and who was fastest."""
+
+    def __init__(self, runner):
+        self.runner = runner
+        self.text = ""
+        self.losses = []
+        self.best = []  # a line per place
+
+    def winner(self, ratios):
+        """The engine that took least time where Lockstep is that many times faster than each peer."""
+        least = min(ratios.values(), default=1)
+        if least >= LOSS:
+            return "Lockstep"
+        return NAMES[min(ratios, key=ratios.get)]
+
+    def note_losses(self, where, row):
+        self.losses += [f"{where}: {ratio:.2f} x {NAMES[peer]}" for peer, ratio in row.get("ratio", {}).items()
+                        if peer in PEERS and ratio < LOSS]
+
+    def add_all_reduce(self, place):
+        rows = self.runner.all_reduce(place)
+        ours = [row for row in rows if row["engine"] == "lockstep"]
+        both = place.hosts == 1
+        lines = []
+        for row in ours:
+            size = bytes_text(row["bytes"])
+            lines.append([size] + ([row["memory"]] if both else []) + [time_text(row["p50_us"])]
+                         + [ratio_text(row, peer) for peer in PEERS])
+            self.note_losses(f"all_reduce, {place.title()}, {size}" + (f", {row['memory']}" if both else ""), row)
+        head = ["bytes"] + (["memory"] if both else []) + ["Lockstep"] + ["x " + NAMES[peer] for peer in PEERS]
+        self.text += f"#### all_reduce: {place.title()}\n\n" + table(head, lines)
+        fastest = []
+        for least, most in ((0, 4 << 10), (4 << 10, 256 << 10), (256 << 10, 1 << 40)):
+            found = {self.winner({peer: row["ratio"][peer] for peer in PEERS if peer in row["ratio"]})
+                     for row in ours if least < row["bytes"] <= most}
+            fastest.append(", ".join(sorted(found, key=list(NAMES.values()).index)) or "-")
+        return fastest
+
+    def add_ddp(self, place):
+        lines, fastest = [], []
+        for model in MODELS:
+            rows = {row["engine"]: row for row in self.runner.ddp(place, model)}
+            mine = rows["lockstep"]
+            overhead = f"{1 + mine['overhead']:.2f}"
+            lines.append([model, f"{mine['forward_backward_ms']:.1f} ms", overhead]
+                         + [ratio_text(mine, peer) for peer in PEERS])
+            self.note_losses(f"DDP, {place.title()}, {model}", mine)
+            fastest.append(self.winner({peer: mine["ratio"][peer] for peer in PEERS if peer in mine["ratio"]}))
+        self.text += f"#### DDP step: {place.title()}\n\n" + table(
+            ["model", "Lockstep", "x plain"] + ["x " + NAMES[peer] for peer in PEERS], lines)
+        return fastest
+
+    def add(self, place):
+        fastest = self.add_all_reduce(place)
+        ddp = self.add_ddp(place) if place.hosts > 1 or place.ranks == 2 else ["-"] * len(MODELS)
+        self.best.append([place.title()] + fastest + ddp)
+
+    def markdown(self):
+        head = ["", "all_reduce to 4 KiB", "to 256 KiB", "to 64 MiB"] + ["DDP " + model for model in MODELS]
+        lost = "".join(f"- {loss}\n" for loss in self.losses) or "- nowhere\n"
+        missing = "".join(f"- {remark}\n" for remark in self.runner.remarks)
+        return (f"Measured on {machine()}, {time.strftime('%Y-%m-%d')}, load {os.getloadavg()[2]:.1f}.\n\n"
+                "### The fastest engine\n\n" + table(head, self.best)
+                + f"### Where Lockstep is slower than another (below {LOSS})\n\n{lost}\n"
+                + (f"### Remarks of the runs\n\n{missing}\n" if missing else "") + "### All figures\n\n" + self.text)
+
+
+def machine():
+    with open("/proc/cpuinfo") as info:
+        name = next((line.split(":", 1)[1].strip() for line in info if line.startswith("model name")), platform.machine())
+    return f"{name}, {len(os.sched_getaffinity(0))} cores, Linux {platform.release()}"
+
+
+def write_between_markers(path, text):
+    with open(path) as file:
+        page = file.read()
+    begin, end = (page.find(marker) for marker in MARKERS)
+    if begin < 0 or end < begin:
+        sys.exit(f"{path} lacks the lines {MARKERS[0].strip()} and {MARKERS[1].strip()}")
+    with open(path, "w") as file:
+        file.write(page[: begin + len(MARKERS[0])] + "\n" + text + page[end:])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lockstep", default="build/release/bin/lockstep", help="the program to measure")
+    parser.add_argument("--write", metavar="PAGE", help="put the tables between the markers of this page")
+    parser.add_argument("--only", default="", help="some of " + ",".join(place.key() for place in PLACES))
+    parser.add_argument("--quick", action="store_true", help="one short round of everything")
+    parser.add_argument("--keep", metavar="FOLDER", help="for the JSON of each run")
+    arguments = parser.parse_args()
+    if not os.access(arguments.lockstep, os.X_OK):
+        sys.exit(f"{arguments.lockstep} is not there: build it with cmake --preset release, or name another with --lockstep")
+    wanted = [place for place in PLACES if not arguments.only or place.key() in arguments.only.split(",")]
+    if os.geteuid() != 0 and any(place.hosts > 1 for place in wanted):
+        sys.exit("network namespaces need root: run it with sudo, or with --only one-host")
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.keep:
+            os.makedirs(arguments.keep, exist_ok=True)
+        page = Page(Runner(arguments, arguments.keep or folder))
+        for place in wanted:
+            page.add(place)
+    if arguments.write:
+        write_between_markers(arguments.write, page.markdown())
+    else:
+        print(page.markdown(), end="")
+
+
+main()
