@@ -48,13 +48,11 @@ std::vector<UniqueFd> take_links(Mesh& mesh, UniqueFd PeerLinks::*which) {
   return links;
 }
 
-std::unique_ptr<StreamTransport> make_streams(Mesh& mesh, bool oversubscribed) {
+std::unique_ptr<StreamTransport> make_streams(Mesh& mesh) {
   if (mesh.topology.single_host()) return nullptr;
   std::vector<std::vector<UniqueFd>> connections;
   for (auto& peer : mesh.links) connections.push_back(std::move(peer.data));
-  StreamOptions options;
-  if (oversubscribed) options.spin = {};
-  return std::make_unique<StreamTransport>(mesh.topology.rank, std::move(connections), options);
+  return std::make_unique<StreamTransport>(mesh.topology.rank, std::move(connections));
 }
 
 }  // namespace
@@ -65,7 +63,7 @@ GroupCore::GroupCore(Mesh mesh, const GroupOptions& options, Selector selector)
       options_(options),
       selector_(std::move(selector)),
       host_(std::move(mesh.host)),
-      streams_(make_streams(mesh, host_->oversubscribed())),
+      streams_(make_streams(mesh)),
       message_links_(take_links(mesh, &PeerLinks::messages)),
       progress_(static_cast<std::size_t>(topology_.size())) {
   // The last step: from here on the control thread calls back.

@@ -1,6 +1,7 @@
 #include "transport/tcp/stream_transport.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,6 +21,11 @@ constexpr std::chrono::milliseconds kReasonGrace{200};
 constexpr std::size_t kPageBytes = 4096;
 // With more under way, sleeping lets bytes gather and costs nothing that counts.
 constexpr std::size_t kSpinBytes = 64 << 10;
+// The peer that we wait for may need our processor to send. Its turn takes some ten microseconds; one that gave way and
+// got the processor back later than this met something that does not wait for anybody. Then sleeping is better, because
+// the kernel lets who wakes up go first; for a while no wait tries otherwise.
+constexpr std::chrono::microseconds kTurn{500};
+constexpr std::chrono::milliseconds kSleepAtOnce{50};
 // So much stays in the cache even where it leaves in one call.
 constexpr std::size_t kSmallBurst = 256 << 10;
 
@@ -184,12 +190,16 @@ bool StreamTransport::few_bytes_missing() const {
 }
 
 Status StreamTransport::spin(WaitScope& scope, bool& moved) {
-  if (options_.spin.count() == 0 || !few_bytes_missing()) return {};
-  const auto until = Deadline::after(options_.spin);
-  do {
+  auto now = Deadline::Clock::now();
+  if (now < spin_again_ || !few_bytes_missing()) return {};
+  for (const auto until = now + options_.spin; now < until;) {
     if (scope.stopped()) return check(scope);
     LOCKSTEP_RETURN_IF_ERROR(move_all(scope, true, moved));
-  } while (!moved && !until.expired());
+    if (moved) return {};
+    ::sched_yield();
+    const auto before = std::exchange(now, Deadline::Clock::now());
+    if (now - before > kTurn) spin_again_ = now + kSleepAtOnce;
+  }
   return {};
 }
 

@@ -50,8 +50,8 @@ struct StreamOptions {
   // that are near; 0 leaves it to the kernel, which is better where bandwidth times round trip is
   // larger than this.
   std::size_t send_buffer_bytes = 512 << 10;
-  // How long to try again without sleeping before poll(2), while only few bytes are missing. Zero
-  // where ranks exceed cores.
+  // How long to try again without sleeping before poll(2), while only few bytes are missing; between two tries whoever
+  // else wants the processor gets it.
   std::chrono::microseconds spin{50};
 };
 
@@ -138,6 +138,7 @@ class StreamTransport {
   StreamHeaderBytes header_{};
   StreamHeaderCheck header_check_ = nullptr;
   Deadline::Clock::time_point next_check_{};
+  Deadline::Clock::time_point spin_again_{};  // until then waits sleep at once
 
   std::vector<pollfd> poll_fds_;
   std::vector<PollEntry> poll_entries_;

@@ -1,13 +1,16 @@
 #include "transport/tcp/stream_transport.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <thread>
 
 namespace lockstep {
 namespace {
@@ -51,7 +54,7 @@ Status differs(int, const StreamHeaderBytes&, int their_rank, const StreamHeader
 // Two transports that one thread drives: their buffers in the kernel hold what is under way.
 class StreamTransportTest : public ::testing::Test {
  protected:
-  explicit StreamTransportTest(int connections = 3)
+  explicit StreamTransportTest(int connections = 3, const StreamOptions& options = {.stripe_bytes = 100})
       : stop_fd_(::eventfd(0, EFD_CLOEXEC)), scope_(stop_, stop_fd_.get()) {
     std::vector<std::vector<UniqueFd>> to_one(2);
     std::vector<std::vector<UniqueFd>> to_zero(2);
@@ -61,7 +64,6 @@ class StreamTransportTest : public ::testing::Test {
       to_one[1].emplace_back(fds[0]);
       to_zero[0].emplace_back(fds[1]);
     }
-    const StreamOptions options{.stripe_bytes = 100};
     zero_ = std::make_unique<StreamTransport>(0, std::move(to_one), options);
     one_ = std::make_unique<StreamTransport>(1, std::move(to_zero), options);
   }
@@ -121,6 +123,58 @@ TEST_F(StreamTransportTest, TheGroupsReasonForALossComesBeforeOurOwn) {
   zero_.reset();
   scope_.answer = Status(StatusCode::peer_lost, "rank 0 was killed");
   EXPECT_EQ(one_->finish(scope_), scope_.answer);
+}
+
+double cpu_seconds_of_process() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Two ranks on one processor: while one waits, the other has to be able to run, or each message costs a whole spin.
+class StreamTransportOnOneProcessor : public StreamTransportTest {
+ protected:
+  static constexpr int kMessages = 100;
+  static constexpr auto kSpin = 20ms;
+
+  StreamTransportOnOneProcessor() : StreamTransportTest(1, {.spin = kSpin}) {
+    ::sched_getaffinity(0, sizeof(before_), &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(::sched_getcpu(), &one);
+    EXPECT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
+  }
+  ~StreamTransportOnOneProcessor() override { ::sched_setaffinity(0, sizeof(before_), &before_); }
+
+  // Sends a byte, waits for the peer's, again and again.
+  Status play(StreamTransport& streams, int peer) {
+    Scope scope(stop_, stop_fd_.get());
+    for (int i = 0; i < kMessages; ++i) {
+      std::byte mine{}, theirs{};
+      streams.begin({}, differs);
+      streams.open_send(peer);
+      streams.open_receive(peer);
+      streams.send(peer, &mine, 1);
+      streams.receive(peer, &theirs, 1);
+      LOCKSTEP_RETURN_IF_ERROR(streams.finish(scope));
+    }
+    return {};
+  }
+
+ private:
+  cpu_set_t before_;
+};
+
+TEST_F(StreamTransportOnOneProcessor, WhoWaitsGivesWay) {
+  const double before = cpu_seconds_of_process();
+  Status other;
+  std::thread thread([&] { other = play(*one_, 0); });
+  const Status mine = play(*zero_, 1);
+  thread.join();
+  EXPECT_TRUE(mine.ok()) << mine.message();
+  EXPECT_TRUE(other.ok()) << other.message();
+  const double spins = (cpu_seconds_of_process() - before) / std::chrono::duration<double>(kSpin).count();
+  EXPECT_LT(spins, kMessages / 20) << "processor time, in spins of 20 ms";
 }
 
 TEST_F(StreamTransportTest, ScratchGrowsAndStays) {
