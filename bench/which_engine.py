@@ -39,7 +39,7 @@ class Place:
 
     def title(self):
         if self.hosts == 1:
-            return f"One host, {self.ranks} ranks"
+            return f"one host, {self.ranks} ranks"
         return f"{self.hosts} hosts, one rank each, {LINKS[self.rate]}"
 
     def options(self):
@@ -104,12 +104,16 @@ def time_text(microseconds):
     return f"{microseconds / 1e3:.3g} ms" if microseconds >= 1e3 else f"{microseconds:.3g} us"
 
 
+def number(value):
+    return f"{value:.2f}" if value < 10 else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
 def ratio_text(row, peer):
     if peer not in row.get("ratio", {}):
         return "-"
     spread, ratio = row["ratio_spread"][peer], row["ratio"][peer]
-    text = f"{ratio:.2f}"
-    return (f"**{text}**" if ratio < LOSS else text) + f" ({spread['low']:.2f}-{spread['high']:.2f})"
+    text = number(ratio)
+    return (f"**{text}**" if ratio < LOSS else text) + f" ({number(spread['low'])}-{number(spread['high'])})"
 
 
 def table(head, lines):
