@@ -1,6 +1,7 @@
 // Everything: the engine, and distributed training on LibTorch. Link lockstep::ddp.
 #pragma once
 
+#include "lockstep/ddp/backends.h"
 #include "lockstep/ddp/clip_grad.h"
 #include "lockstep/ddp/comm_hook.h"
 #include "lockstep/ddp/data_parallel.h"

@@ -1,27 +1,10 @@
 #include "ddp/engine_group.h"
 
-#include <fmt/format.h>
-
-#include <sstream>
+#include "ddp/backends/tensor_check.h"
 
 namespace lockstep::detail {
 
 namespace {
-
-std::optional<DType> engine_type(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat: return DType::f32;
-    case at::kDouble: return DType::f64;
-    case at::kHalf: return DType::f16;
-    case at::kBFloat16: return DType::bf16;
-    case at::kChar: return DType::i8;
-    case at::kByte:
-    case at::kBool: return DType::u8;
-    case at::kInt: return DType::i32;
-    case at::kLong: return DType::i64;
-    default: return std::nullopt;
-  }
-}
 
 Buffer buffer(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
@@ -42,24 +25,7 @@ const std::string& EngineGroup::backend() const {
 }
 
 Status EngineGroup::check(const at::Tensor& tensor, std::optional<ReduceOp> op) const {
-  if (!tensor.device().is_cpu()) {
-    return {StatusCode::invalid_argument,
-            fmt::format("backend \"lockstep\" takes CPU tensors, this one is on {}; move it with .cpu()",
-                        tensor.device().str())};
-  }
-  if (!engine_type(tensor.scalar_type())) {
-    return {
-        StatusCode::invalid_argument,
-        fmt::format("backend \"lockstep\" has no type {}; convert the tensor to one of float, double, half, bfloat16, "
-                    "int8, uint8, int32, int64, bool first",
-                    c10::toString(tensor.scalar_type()))};
-  }
-  if (op && at::isFloatingType(tensor.scalar_type()) &&
-      (*op == ReduceOp::bit_and || *op == ReduceOp::bit_or || *op == ReduceOp::bit_xor)) {
-    return {StatusCode::invalid_argument, fmt::format("{} is for integers, this tensor is of type {}",
-                                                      lockstep::to_string(*op), c10::toString(tensor.scalar_type()))};
-  }
-  return {};
+  return check_tensor(backend(), at::kCPU, tensor, op);
 }
 
 Work EngineGroup::all_reduce(const at::Tensor& tensor, const ReduceOptions& options) {

@@ -3,23 +3,29 @@
 #include <ATen/Parallel.h>
 
 #include <cstdlib>
-#include <stdexcept>
 #include <thread>
 
+#include "ddp/backends/registry.h"
 #include "lockstep/group/process_group.h"
+#include "lockstep/store/memory_store.h"
 
 namespace lockstep::testing {
 
 namespace {
 
-// One for each rank, to be used by its thread.
-std::vector<Group> groups_of_threads(int size) {
-  std::vector<Group> groups;
-  if (test_backend() == "lockstep") {
-    for (auto& group : ProcessGroup::create_threads(size)) groups.push_back(make_tensor_group(std::move(group)));
-    return groups;
+// Makes the group of one rank, on that rank's thread.
+using MakeGroup = std::function<Group(std::size_t rank)>;
+
+MakeGroup groups_of_threads(int size, const std::string& backend) {
+  // Each rank takes its own out, so that it ends with the rank.
+  auto engine_groups = std::make_shared<std::vector<std::shared_ptr<ProcessGroup>>>(ProcessGroup::create_threads(size));
+  if (backend == "lockstep") {
+    return [engine_groups](std::size_t rank) { return make_tensor_group(std::move((*engine_groups)[rank])); };
   }
-  throw std::invalid_argument("LOCKSTEP_TEST_BACKEND=" + test_backend() + ": these tests do not know it");
+  return [engine_groups, backend, store = std::make_shared<MemoryStore>()](std::size_t rank) {
+    detail::WatchGroup watch{std::move((*engine_groups)[rank]), store, ""};
+    return detail::make_group_on(detail::GroupFoundation({}, backend, std::move(watch)));
+  };
 }
 
 }  // namespace
@@ -32,29 +38,32 @@ const std::string& test_backend() {
   return backend;
 }
 
-std::vector<std::exception_ptr> exceptions_of_ranks(int size, const std::function<void(const Group&)>& body) {
+std::vector<std::exception_ptr> exceptions_of_ranks(int size, const std::function<void(const Group&)>& body,
+                                                    const std::string& backend) {
   at::set_num_threads(1);
-  std::vector<Group> groups = groups_of_threads(size);
-  std::vector<std::exception_ptr> exceptions(groups.size());
+  const MakeGroup make_group = groups_of_threads(size, backend);
+  std::vector<std::exception_ptr> exceptions(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < exceptions.size(); ++rank) {
-    threads.emplace_back([&, group = std::move(groups[rank]), rank]() mutable {
+    threads.emplace_back([&exceptions, &body, &make_group, rank] {
+      Group group;
       try {
+        group = make_group(rank);
         body(group);
       } catch (const std::exception& error) {
         exceptions[rank] = std::current_exception();
-        group->abort(error.what());
+        if (group) group->abort(error.what());
       }
-      group.reset();
     });
   }
   for (std::thread& thread : threads) thread.join();
   return exceptions;
 }
 
-std::vector<std::string> errors_of_ranks(int size, const std::function<void(const Group&)>& body) {
+std::vector<std::string> errors_of_ranks(int size, const std::function<void(const Group&)>& body,
+                                         const std::string& backend) {
   std::vector<std::string> texts;
-  for (const std::exception_ptr& exception : exceptions_of_ranks(size, body)) {
+  for (const std::exception_ptr& exception : exceptions_of_ranks(size, body, backend)) {
     texts.emplace_back();
     try {
       if (exception) std::rethrow_exception(exception);
@@ -65,8 +74,8 @@ std::vector<std::string> errors_of_ranks(int size, const std::function<void(cons
   return texts;
 }
 
-void run_ranks(int size, const std::function<void(const Group&)>& body) {
-  for (const std::exception_ptr& exception : exceptions_of_ranks(size, body)) {
+void run_ranks(int size, const std::function<void(const Group&)>& body, const std::string& backend) {
+  for (const std::exception_ptr& exception : exceptions_of_ranks(size, body, backend)) {
     if (exception) std::rethrow_exception(exception);
   }
 }

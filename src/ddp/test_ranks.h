@@ -19,12 +19,14 @@ const std::string& test_backend();
 
 // Runs `body` for every rank, concurrently; what each threw, or null. A rank that throws ends the group, so that
 // nobody waits for it. Ranks are threads.
-std::vector<std::exception_ptr> exceptions_of_ranks(int size, const std::function<void(const Group&)>& body);
+std::vector<std::exception_ptr> exceptions_of_ranks(int size, const std::function<void(const Group&)>& body,
+                                                    const std::string& backend = test_backend());
 
 // The texts of what each rank threw ("" if nothing), in rank order.
-std::vector<std::string> errors_of_ranks(int size, const std::function<void(const Group&)>& body);
+std::vector<std::string> errors_of_ranks(int size, const std::function<void(const Group&)>& body,
+                                         const std::string& backend = test_backend());
 
 // Throws what the lowest failing rank threw.
-void run_ranks(int size, const std::function<void(const Group&)>& body);
+void run_ranks(int size, const std::function<void(const Group&)>& body, const std::string& backend = test_backend());
 
 }  // namespace lockstep::testing

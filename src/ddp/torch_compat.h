@@ -1,4 +1,5 @@
-// Every difference between the LibTorch versions that Lockstep builds with (1.13 to 2.x).
+// Every difference between the LibTorch versions that Lockstep builds with (1.13 to 2.x); those of its c10d library
+// are in ddp/c10d/c10d_compat.h.
 #pragma once
 
 #include <c10/core/Allocator.h>

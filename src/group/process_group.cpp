@@ -205,6 +205,8 @@ void ProcessGroup::abort(const std::string& reason) {
       Status(StatusCode::aborted, fmt::format("{} aborted the group: {}", impl_->core->describe_rank(rank()), reason)));
 }
 
+void ProcessGroup::abort(const Status& reason) { impl_->core->fail(reason); }
+
 Status ProcessGroup::health() const {
   const Status reason = impl_->core->failure().reason();
   return reason.with_context(impl_->core->describe_group() + " is dead");

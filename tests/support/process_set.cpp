@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 #include <stdexcept>
 #include <system_error>
@@ -202,6 +203,7 @@ ProcessSet ProcessSet::start(int world_size, const StartOptions& options, const 
     variables["WORLD_SIZE"] = std::to_string(world_size);
     variables["MASTER_ADDR"] = master;
     variables["MASTER_PORT"] = std::to_string(listener.port);
+    if (const char* backend = std::getenv("LOCKSTEP_TEST_BACKEND")) variables["LOCKSTEP_BACKEND"] = backend;
     if (options.hosts != nullptr) variables["LOCKSTEP_SECRET"] = "the secret of a test";
     if (rank == 0) {
       variables["LOCKSTEP_STORE_FD"] = std::to_string(listener.fd.get());

@@ -106,7 +106,8 @@ struct StartOptions {
 // Starts `world_size` processes that run `role`, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
 // set. The store's listening socket is made here and handed to rank 0 as LOCKSTEP_STORE_FD=<fd>, so
 // that no other process can take the port in between; the parent keeps no copy. Every other
-// variable that the engine reads, except LOCKSTEP_LOG, is removed from what the children inherit.
+// variable that the engine reads, except LOCKSTEP_LOG, is removed from what the children inherit;
+// LOCKSTEP_TEST_BACKEND becomes their LOCKSTEP_BACKEND.
 //
 // A child is killed by the kernel when the thread that started it ends, so that nothing survives
 // the test: call this from the test's own thread. Throws std::exception if a process cannot be

@@ -113,6 +113,8 @@ class ProcessGroup {
 
   // Ends the group on every rank: pending and later operations fail with `reason`. From any thread.
   void abort(const std::string& reason);
+  // The same with an error that is known already: every rank's operations fail with its code and text.
+  void abort(const Status& reason);
   // Ok while the group lives.
   Status health() const;
   // Turns readable, for ever, when the group dies: for poll(2). Belongs to the group.

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "ddp/backends/device_router.h"
+#include "ddp/c10d/c10d_engine.h"
 #include "ddp/engine_group.h"
 
 namespace lockstep::detail {
@@ -24,22 +25,15 @@ BackendEntry lockstep_backend() {
           [](GroupFoundation& foundation) { return std::make_shared<EngineGroup>(foundation.watch().group); }};
 }
 
-// A name that users may ask for, in a build that has nothing behind it.
-BackendEntry lacking(const std::string& engine) {
-  return {
-      [engine] { return Status(StatusCode::unavailable, fmt::format("this LibTorch was built without {}", engine)); },
-      nullptr};
-}
-
 // Never destroyed: groups may outlive static destructors.
 Registry& registry() {
   static Registry* value = new Registry{.mutex = {},
                                         .entries = {{"lockstep", lockstep_backend()},
-                                                    {"gloo", lacking("Gloo")},
-                                                    {"mpi", lacking("MPI")},
-                                                    {"nccl", lacking("NCCL")},
-                                                    {"ucc", lacking("UCC")},
-                                                    {"xccl", lacking("XCCL")}}};
+                                                    {"gloo", gloo_backend()},
+                                                    {"mpi", mpi_of_libtorch_backend()},
+                                                    {"nccl", nccl_backend()},
+                                                    {"ucc", ucc_backend()},
+                                                    {"xccl", xccl_backend()}}};
   return *value;
 }
 
@@ -48,10 +42,6 @@ std::optional<BackendEntry> find(const std::string& name) {
   const auto found = registry().entries.find(name);
   if (found == registry().entries.end()) return std::nullopt;
   return found->second;
-}
-
-std::shared_ptr<TensorGroup> make_one(GroupFoundation foundation) {
-  return find(foundation.backend())->make(foundation);
 }
 
 }  // namespace
@@ -82,15 +72,6 @@ void register_backend(const std::string& name, BackendEntry entry) {
   registry().entries[name] = std::move(entry);
 }
 
-std::vector<std::string> available_backends() {
-  std::lock_guard lock(registry().mutex);
-  std::vector<std::string> names;
-  for (const auto& [name, entry] : registry().entries) {
-    if (entry.available().ok()) names.push_back(name);
-  }
-  return names;
-}
-
 Status check_backend(const std::string& name) {
   const std::optional<BackendEntry> entry = find(name);
   const Status status =
@@ -117,15 +98,33 @@ BackendSpec requested_backend_spec(const ProcessGroupOptions& options) {
   return *spec;
 }
 
+std::shared_ptr<TensorGroup> make_group_on(GroupFoundation foundation) {
+  throw_if_error(check_backend(foundation.backend()));
+  return find(foundation.backend())->make(foundation);
+}
+
 std::shared_ptr<TensorGroup> make_group(const ProcessGroupOptions& options) {
   const BackendSpec spec = requested_backend_spec(options);
   const GroupFoundation foundation(options, spec.choices.front().backend);
-  if (!spec.per_device()) return make_one(foundation);
+  if (!spec.per_device()) return make_group_on(foundation);
   std::map<std::string, std::shared_ptr<TensorGroup>> groups;
   for (const BackendSpec::Choice& choice : spec.choices) {
-    groups[choice.device] = make_one(foundation.with_backend(choice.backend));
+    groups[choice.device] = make_group_on(foundation.with_backend(choice.backend));
   }
   return std::make_shared<DeviceRouter>(spec.to_string(), std::move(groups));
 }
 
 }  // namespace lockstep::detail
+
+namespace lockstep {
+
+std::vector<std::string> available_backends() {
+  std::lock_guard lock(detail::registry().mutex);
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : detail::registry().entries) {
+    if (entry.available().ok()) names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace lockstep

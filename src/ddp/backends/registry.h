@@ -8,6 +8,7 @@
 
 #include "ddp/backends/backend_spec.h"
 #include "ddp/backends/watch_group.h"
+#include "lockstep/ddp/backends.h"
 #include "lockstep/ddp/init.h"
 #include "lockstep/ddp/tensor_group.h"
 
@@ -17,9 +18,11 @@ namespace lockstep::detail {
 // devices share that meeting, and one that needs none (MPI brings its own) does without.
 class GroupFoundation {
  public:
-  // `backend` is the name that was asked for ("openmpi").
-  GroupFoundation(ProcessGroupOptions options, std::string backend)
-      : options_(std::move(options)), backend_(std::move(backend)), watch_(std::make_shared<WatchGroup>()) {}
+  // `backend` is the name that was asked for ("openmpi"); `watch` is given where the ranks have met already.
+  GroupFoundation(ProcessGroupOptions options, std::string backend, WatchGroup watch = {})
+      : options_(std::move(options)),
+        backend_(std::move(backend)),
+        watch_(std::make_shared<WatchGroup>(std::move(watch))) {}
   // The same meeting for another backend.
   GroupFoundation with_backend(std::string backend) const;
 
@@ -44,8 +47,6 @@ struct BackendEntry {
 // Thread-safe. The built-in ones are there from the start (registry.cpp has the list); a name may be
 // registered once more, by a user's own engine, only if it is free or not available here.
 void register_backend(const std::string& name, BackendEntry entry);
-// Of those, the ones that can be used here, in order of name.
-std::vector<std::string> available_backends();
 // Ok, or an error that names what is missing and what there is.
 Status check_backend(const std::string& name);
 
@@ -53,6 +54,8 @@ Status check_backend(const std::string& name);
 BackendSpec default_backend_spec();
 // options.backend, or LOCKSTEP_BACKEND where that is empty, or the default. Throws Error.
 BackendSpec requested_backend_spec(const ProcessGroupOptions& options);
+// The group of foundation.backend(). Collective. Throws Error.
+std::shared_ptr<TensorGroup> make_group_on(GroupFoundation foundation);
 // The group that `options` ask for; one for each device behind a router where they name several. Throws Error.
 std::shared_ptr<TensorGroup> make_group(const ProcessGroupOptions& options);
 

@@ -1,0 +1,44 @@
+#include "ddp/c10d/c10d_engine.h"
+
+#include <fmt/format.h>
+
+#include "ddp/c10d/c10d_group.h"
+
+namespace lockstep::detail {
+
+BackendEntry unavailable_backend(const std::string& reason) {
+  return {[reason] { return Status(StatusCode::unavailable, reason); }, nullptr};
+}
+
+BackendEntry lacking_backend(const std::string& engine) {
+  return unavailable_backend(fmt::format("this LibTorch was built without {}", engine));
+}
+
+#if LOCKSTEP_HAS_C10D
+
+BackendEntry c10d_backend(C10dEngine engine) {
+  auto shared = std::make_shared<const C10dEngine>(std::move(engine));
+  return {[] { return Status(); },
+          [shared](GroupFoundation& foundation) {
+            const ProcessGroupOptions& options = foundation.options();
+            return std::make_shared<C10dGroup>(
+                foundation.watch(), shared, C10dTimeouts{.operation = options.timeout, .init = options.init_timeout});
+          }};
+}
+
+#endif
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+void register_c10d_backend(const std::string& name, C10dBackendFactory factory, C10dBackendTraits traits) {
+#if LOCKSTEP_HAS_C10D
+  detail::register_backend(name, detail::c10d_backend({name, std::move(factory), std::move(traits)}));
+#else
+  throw Error({StatusCode::unavailable,
+               fmt::format("register_c10d_backend(\"{}\"): this LibTorch was built without c10d", name)});
+#endif
+}
+
+}  // namespace lockstep
