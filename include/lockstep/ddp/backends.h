@@ -52,14 +52,21 @@ struct C10dBackendArguments {
 struct C10dBackendTraits {
   // The kind of tensor that it takes.
   c10::DeviceType device = c10::DeviceType::CPU;
-  // Its Work::wait() orders the caller's stream after the operation instead of waiting for it (NCCL).
+  // Its Work::wait() orders the caller's stream after the operation instead of waiting for it (NCCL). It keeps what its
+  // tensors are made of until it is done with them (record_stream), and its Work::isCompleted() tells when.
   bool stream_ordered = false;
   // ReduceOp::AVG. Else: sum, then division on every rank.
   bool averages = false;
   // _reduce_scatter_base. Else: all-reduce, of which each rank keeps its part.
   bool reduce_scatters = false;
+  // _allgather_base. Else: allgather, into the parts of the output.
+  bool gathers_flat = false;
   // Sums of float16 and bfloat16. Else: through float32, with twice the traffic.
   bool reduces_half = false;
+  // Tells messages apart by their tag. Else: only tag 0 is taken.
+  bool tags = true;
+  // bit_and, bit_or and bit_xor. Else: refused.
+  bool bitwise = true;
   // Ends everything that the engine has pending, so that it touches no tensor any more and every Work is soon
   // complete; called once, from another thread, when the group has failed. None: Lockstep completes the
   // operations at once and keeps their tensors until the engine is done with them.

@@ -22,6 +22,13 @@ Work all_of(std::vector<Work> works) {
   auto pending = std::make_shared<Pending>();
   pending->open = works.size();
   auto state = std::make_shared<WorkState>();
+  // Some wait on the thread that needs the result.
+  state->set_arrival([works] {
+    for (const Work& work : works) {
+      if (Status status = work.wait(Deadline::at(Deadline::Clock::time_point::max())); !status.ok()) return status;
+    }
+    return Status();
+  });
   for (const Work& work : works) {
     work.then([pending, state](const Status& status) {
       std::unique_lock lock(pending->mutex);

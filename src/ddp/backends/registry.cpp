@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/log.h"
 #include "ddp/backends/device_router.h"
 #include "ddp/c10d/c10d_engine.h"
 #include "ddp/engine_group.h"
@@ -86,6 +87,14 @@ BackendSpec default_backend_spec() {
   return *parse_backend_spec(text);
 }
 
+BackendSpec with_cpu_beside(const BackendSpec& spec) {
+  if (spec.choices.size() != 1 || spec.per_device()) return spec;
+  const std::string& backend = spec.choices.front().backend;
+  const std::string device = find(backend)->device;
+  if (device.empty()) return spec;
+  return {.choices = {{"cpu", "lockstep"}, {device, backend}}};
+}
+
 BackendSpec requested_backend_spec(const ProcessGroupOptions& options) {
   const char* variable = std::getenv("LOCKSTEP_BACKEND");
   const bool from_environment = options.backend.empty() && variable != nullptr;
@@ -95,7 +104,7 @@ BackendSpec requested_backend_spec(const ProcessGroupOptions& options) {
   if (spec->choices.empty()) return default_backend_spec();
   for (const BackendSpec::Choice& choice : spec->choices)
     throw_if_error(check_backend(choice.backend).with_context(context));
-  return *spec;
+  return with_cpu_beside(*spec);
 }
 
 std::shared_ptr<TensorGroup> make_group_on(GroupFoundation foundation) {
@@ -105,13 +114,25 @@ std::shared_ptr<TensorGroup> make_group_on(GroupFoundation foundation) {
 
 std::shared_ptr<TensorGroup> make_group(const ProcessGroupOptions& options) {
   const BackendSpec spec = requested_backend_spec(options);
-  const GroupFoundation foundation(options, spec.choices.front().backend);
+  GroupFoundation foundation(options, spec.choices.front().backend);
+  foundation.set_by_default(options.backend.empty() && std::getenv("LOCKSTEP_BACKEND") == nullptr);
   if (!spec.per_device()) return make_group_on(foundation);
   std::map<std::string, std::shared_ptr<TensorGroup>> groups;
+  BackendSpec made;
   for (const BackendSpec::Choice& choice : spec.choices) {
-    groups[choice.device] = make_group_on(foundation.with_backend(choice.backend));
+    GroupFoundation own = foundation.with_backend(choice.backend);
+    if (const auto agree = find(choice.backend)->agree) {
+      const Status status = agree(own);
+      if (!status.ok() && !own.by_default()) throw Error(status.with_context("init_process_group"));
+      if (!status.ok()) {
+        log_info("backend \"{}\" is left out: {}", choice.backend, status.message());
+        continue;
+      }
+    }
+    groups[choice.device] = make_group_on(std::move(own));
+    made.choices.push_back(choice);
   }
-  return std::make_shared<DeviceRouter>(spec.to_string(), std::move(groups));
+  return std::make_shared<DeviceRouter>(made.to_string(), std::move(groups));
 }
 
 }  // namespace lockstep::detail

@@ -25,6 +25,9 @@ class GroupFoundation {
         watch_(std::make_shared<WatchGroup>(std::move(watch))) {}
   // The same meeting for another backend.
   GroupFoundation with_backend(std::string backend) const;
+  // True if nobody asked for the backend by name: it may never be used, and should not cost much before.
+  bool by_default() const { return by_default_; }
+  void set_by_default(bool value) { by_default_ = value; }
 
   const ProcessGroupOptions& options() const { return options_; }
   const std::string& backend() const { return backend_; }
@@ -35,6 +38,7 @@ class GroupFoundation {
   ProcessGroupOptions options_;
   std::string backend_;
   std::shared_ptr<WatchGroup> watch_;
+  bool by_default_ = false;
 };
 
 struct BackendEntry {
@@ -42,6 +46,12 @@ struct BackendEntry {
   std::function<Status()> available;
   // Collective. Throws Error.
   std::function<std::shared_ptr<TensorGroup>(GroupFoundation&)> make;
+  // The kind of device that it is for, if that is not the CPU: asked for alone, it gets Lockstep's engine for CPU
+  // tensors beside it.
+  std::string device = {};
+  // Collective, where there is one: Ok, or on all ranks the same reason why they cannot use it together. By default
+  // the backend is then left out; one that was asked for by name is refused.
+  std::function<Status(GroupFoundation&)> agree = {};
 };
 
 // Thread-safe. The built-in ones are there from the start (registry.cpp has the list); a name may be
@@ -54,6 +64,8 @@ Status check_backend(const std::string& name);
 BackendSpec default_backend_spec();
 // options.backend, or LOCKSTEP_BACKEND where that is empty, or the default. Throws Error.
 BackendSpec requested_backend_spec(const ProcessGroupOptions& options);
+// A backend that is for another device, asked for alone ("nccl"), as what it means: "cpu:lockstep,cuda:nccl".
+BackendSpec with_cpu_beside(const BackendSpec& spec);
 // The group of foundation.backend(). Collective. Throws Error.
 std::shared_ptr<TensorGroup> make_group_on(GroupFoundation foundation);
 // The group that `options` ask for; one for each device behind a router where they name several. Throws Error.

@@ -22,6 +22,12 @@ std::optional<DType> engine_type(at::ScalarType type) {
 Status check_tensor(const std::string& backend, c10::DeviceType device, const at::Tensor& tensor,
                     std::optional<ReduceOp> op) {
   if (tensor.device().type() != device) {
+    if (device == at::kCPU && tensor.is_cuda()) {
+      return {StatusCode::invalid_argument,
+              fmt::format("backend \"{}\" takes CPU tensors, this one is on {}; ask init_process_group for backend "
+                          "\"cpu:{},cuda:nccl\", or move it with .cpu()",
+                          backend, tensor.device().str(), backend)};
+    }
     const std::string kind = c10::DeviceTypeName(device);
     const std::string remedy =
         device == at::kCPU ? ".cpu()" : fmt::format(".to(\"{}\")", c10::DeviceTypeName(device, true));

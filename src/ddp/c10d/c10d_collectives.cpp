@@ -110,7 +110,11 @@ Work C10dGroup::issue(C10dOperation operation, std::optional<std::chrono::millis
 }
 
 Work C10dGroup::meet_without_data(std::string name, std::optional<std::chrono::milliseconds> timeout) {
-  return issue({.name = std::move(name)}, timeout, [&] { return backend_->barrier(); });
+  return issue({.name = std::move(name)}, timeout, [&] {
+    ::c10d::BarrierOptions call;
+    if (device_.has_index()) call.device_ids = {device_.index()};
+    return backend_->barrier(call);
+  });
 }
 
 Work C10dGroup::all_reduce(const at::Tensor& tensor, const ReduceOptions& options) {
@@ -200,6 +204,11 @@ Work C10dGroup::broadcast(const at::Tensor& tensor, int root, const CallOptions&
 Work C10dGroup::all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) {
   std::string name = name_of("all_gather", input);
   if (input.numel() == 0) return meet_without_data(std::move(name), options.timeout);
+  if (engine_->traits.gathers_flat) {
+    at::Tensor from = bytes(input), to = bytes(output);
+    return issue({.name = std::move(name), .tensors = {input, output}}, options.timeout,
+                 [&] { return backend_->_allgather_base(to, from); });
+  }
   Tensors inputs{bytes(input)};
   std::vector<Tensors> outputs{parts_of(bytes(output), size())};
   return issue({.name = std::move(name), .tensors = {input, output}}, options.timeout,
@@ -272,7 +281,16 @@ Work C10dGroup::all_to_all(const at::Tensor& input, const at::Tensor& output, co
 
 Work C10dGroup::barrier(const CallOptions& options) { return meet_without_data("barrier", options.timeout); }
 
+void C10dGroup::check_tag(int tag) const {
+  if (tag == 0 || engine_->traits.tags) return;
+  throw Error(
+      {StatusCode::invalid_argument,
+       fmt::format("backend \"{}\" has no tags: messages between two ranks arrive in order; tag is {} and must be 0",
+                   backend(), tag)});
+}
+
 Work C10dGroup::send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) {
+  check_tag(tag);
   Tensors tensors{bytes(tensor)};
   return issue({.name = name_of("send", tensor, fmt::format(", to rank {}, tag {}", destination, tag)),
                 .message = true,
@@ -281,6 +299,7 @@ Work C10dGroup::send(const at::Tensor& tensor, int destination, int tag, const C
 }
 
 Work C10dGroup::recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) {
+  check_tag(tag);
   Tensors tensors{bytes(tensor)};
   return issue({.name = name_of("recv", tensor, fmt::format(", from rank {}, tag {}", source, tag)),
                 .message = true,

@@ -18,12 +18,16 @@ BackendEntry lacking_backend(const std::string& engine) {
 
 BackendEntry c10d_backend(C10dEngine engine) {
   auto shared = std::make_shared<const C10dEngine>(std::move(engine));
-  return {[] { return Status(); },
-          [shared](GroupFoundation& foundation) {
-            const ProcessGroupOptions& options = foundation.options();
-            return std::make_shared<C10dGroup>(
-                foundation.watch(), shared, C10dTimeouts{.operation = options.timeout, .init = options.init_timeout});
-          }};
+  BackendEntry entry;
+  entry.available = [] { return Status(); };
+  entry.make = [shared](GroupFoundation& foundation) {
+    const ProcessGroupOptions& options = foundation.options();
+    return std::make_shared<C10dGroup>(foundation.watch(), shared,
+                                       C10dTimeouts{.operation = options.timeout, .init = options.init_timeout});
+  };
+  const c10::DeviceType device = shared->traits.device;
+  if (device != c10::DeviceType::CPU) entry.device = c10::DeviceTypeName(device, /*lower_case=*/true);
+  return entry;
 }
 
 #endif

@@ -3,6 +3,7 @@
 
 #if LOCKSTEP_HAS_C10D
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -46,7 +47,11 @@ std::string address_for_other_hosts(const WatchGroup& watch) {
 }  // namespace
 
 C10dGroup::C10dGroup(WatchGroup watch, std::shared_ptr<const C10dEngine> engine, const C10dTimeouts& timeouts)
-    : watch_(std::move(watch)), engine_(std::move(engine)), timeouts_(timeouts) {
+    : watch_(std::move(watch)),
+      engine_(std::move(engine)),
+      timeouts_(timeouts),
+      device_(engine_->traits.stream_ordered ? c10::impl::VirtualGuardImpl(engine_->traits.device).getDevice()
+                                             : at::Device(engine_->traits.device)) {
   store_ = std::make_shared<PrefixStore>(watch_.store, fmt::format("c10d/{}/", agreed_id(*watch_.group)));
   connect();
   lane_ = std::make_unique<C10dLane>(watch_, store_, *engine_, *backend_);
@@ -112,6 +117,11 @@ std::string C10dGroup::describe() const {
 }
 
 Status C10dGroup::check(const at::Tensor& tensor, std::optional<ReduceOp> op) const {
+  if (op && !engine_->traits.bitwise &&
+      (*op == ReduceOp::bit_and || *op == ReduceOp::bit_or || *op == ReduceOp::bit_xor)) {
+    return {StatusCode::invalid_argument,
+            fmt::format("backend \"{}\" has no {}; reduce the tensor on the CPU", backend(), lockstep::to_string(*op))};
+  }
   return check_tensor(backend(), engine_->traits.device, tensor, op);
 }
 

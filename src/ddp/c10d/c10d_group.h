@@ -69,12 +69,15 @@ class C10dGroup final : public TensorGroup {
   Reduction prepare(const at::Tensor& tensor, ReduceOp op) const;
   Work issue(C10dOperation operation, std::optional<std::chrono::milliseconds> timeout,
              const std::function<compat::C10dWork()>& start);
+  // Throws Error if the engine has no tags and this is one.
+  void check_tag(int tag) const;
   // All ranks come, nothing moves: what a collective on no elements is.
   Work meet_without_data(std::string name, std::optional<std::chrono::milliseconds> timeout);
 
   const WatchGroup watch_;
   const std::shared_ptr<const C10dEngine> engine_;
   const C10dTimeouts timeouts_;
+  const at::Device device_;       // of the engine; for one with streams, the caller's current one
   std::shared_ptr<Store> store_;  // of this group alone
   c10::intrusive_ptr<compat::C10dBackend> backend_;
   std::unique_ptr<C10dLane> lane_;  // last: it uses the backend

@@ -2,11 +2,13 @@
 
 #if LOCKSTEP_HAS_C10D
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace lockstep::detail {
 
@@ -17,6 +19,22 @@ using std::chrono::milliseconds;
 // When an engine fails by itself: how long the watch group gets to say who was lost, before the engine's own
 // words must do. A lost peer's connections end at the same time.
 constexpr milliseconds kBlame{1000};
+
+// What is left to do on the device after an operation, on this thread's stream. Its memory may be of another stream's
+// pool.
+void finish_on_current_stream(const std::function<void()>& finish, const std::vector<at::Tensor>& tensors) {
+  if (!finish) return;
+  finish();
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    const c10::impl::VirtualGuardImpl guard(tensor.device().type());
+    guard.recordDataPtrOnStream(tensor.storage().data_ptr(), guard.getStream(tensor.device()));
+  }
+}
+
+// Streams: how often to look whether the device is done, and how long it gets after the end of the group.
+constexpr milliseconds kDeviceLook{20};
+constexpr milliseconds kDeviceGrace{10000};
 
 bool readable_within(int fd, milliseconds timeout) {
   pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
@@ -66,12 +84,7 @@ Work C10dLane::issue(C10dOperation operation, const std::function<compat::C10dWo
   } catch (const std::exception& error) {
     throw Error(failure_of(*pending, error.what()));
   }
-  if (engine_.traits.stream_ordered) {
-    pending->state->set_arrival([work = pending->work] {
-      work->wait();
-      return Status();
-    });
-  }
+  if (engine_.traits.stream_ordered) complete_at_once(*pending);
   std::lock_guard lock(mutex_);
   pending_.push_back(pending);
   if (pending->message) {
@@ -147,8 +160,12 @@ void C10dLane::complete_messages() {
 void C10dLane::run(const Pending& operation) {
   Status outcome;
   try {
-    operation->work->wait();
-    if (operation->finish) operation->finish();
+    if (engine_.traits.stream_ordered) {
+      await_device(*operation);
+    } else {
+      operation->work->wait();
+      if (operation->finish) operation->finish();
+    }
   } catch (const std::exception& error) {
     outcome = failure_of(*operation, error.what());
   }
@@ -160,6 +177,41 @@ void C10dLane::run(const Pending& operation) {
     pending_.remove(operation);
   }
   changed_.notify_all();
+}
+
+// The tensors are the engine's care from here on; only what is left to do after the operation keeps its own.
+void C10dLane::complete_at_once(C10dOperation& operation) const {
+  const std::weak_ptr<ProcessGroup> group = watch_.group;  // a Work that is kept must not keep the group
+  operation.state->set_arrival([group, work = operation.work, name = operation.name, finish = operation.finish,
+                                tensors = operation.tensors, once = std::make_shared<std::once_flag>()]() -> Status {
+    if (const auto watching = group.lock(); watching && !watching->health().ok()) {
+      return watching->health().with_context(name);
+    }
+    try {
+      work->wait();
+      std::call_once(*once, [&] { finish_on_current_stream(finish, tensors); });
+    } catch (const std::exception& error) {
+      return Status(StatusCode::internal, error.what()).with_context(name);
+    }
+    return {};
+  });
+  operation.tensors.clear();
+  operation.finish = nullptr;
+  operation.settled = true;
+  operation.state->complete(Status());
+}
+
+// Throws what the engine says of an operation that failed on the device. After the end of the group it does not wait
+// for a device that hangs.
+void C10dLane::await_device(const C10dOperation& operation) {
+  std::optional<Clock::time_point> ended;
+  while (!operation.work->isCompleted()) {
+    std::unique_lock lock(mutex_);
+    if (!failure_.ok() && !ended) ended = Clock::now();
+    if (ended && Clock::now() - *ended > kDeviceGrace) return;
+    changed_.wait_for(lock, kDeviceLook);
+  }
+  if (const std::exception_ptr error = operation.work->exception()) std::rethrow_exception(error);
 }
 
 void C10dLane::settle(const Pending& operation, const Status& outcome) {

@@ -4,6 +4,9 @@
 // Threads: one completes collectives, in order of issue; messages (send, recv) are waited for by threads of
 // their own, as many as are pending at once, because c10d can only be waited for; one watches deadlines and the
 // watch group. An operation's tensors live until c10d's Work is complete, whatever became of ours.
+//
+// Engines that order streams (NCCL): our Work is complete as soon as the operation is queued, and whoever waits for it
+// orders its own stream. The threads only look now and then whether the device is done, for the deadlines' sake.
 #pragma once
 
 #include "ddp/c10d/c10d_compat.h"
@@ -74,6 +77,9 @@ class C10dLane {
   void complete_collectives();
   void complete_messages();
   void run(const Pending& operation);
+  // Of engines that order streams.
+  void complete_at_once(C10dOperation& operation) const;
+  void await_device(const C10dOperation& operation);
   void settle(const Pending& operation, const Status& outcome);
   Status failure_of(const C10dOperation& operation, const std::string& what_c10d_says);
   // `reason` as the error of one operation.
