@@ -45,18 +45,25 @@ class LoneBackend : public C10dBackend {
   int calls_ = 0;
 };
 
+// A name is taken for good; tests may be repeated in one process.
+std::string fresh_name(const std::string& name) {
+  static int count = 0;
+  return name + std::to_string(++count);
+}
+
 TEST(RegisteredC10dBackend, ServesAsAnyOther) {
+  const std::string name = fresh_name("lone");
   C10dBackendArguments given;
-  register_c10d_backend("lone", [&given](const C10dBackendArguments& arguments) {
+  register_c10d_backend(name, [&given](const C10dBackendArguments& arguments) {
     given = arguments;
     given.store->set("seen", std::vector<std::uint8_t>{1});
     return c10::make_intrusive<LoneBackend>(arguments.rank, arguments.size);
   });
-  EXPECT_THAT(available_backends(), Contains("lone"));
+  EXPECT_THAT(available_backends(), Contains(name));
   const auto errors = testing::errors_of_ranks(
       1,
       [&](const testing::Group& group) {
-        EXPECT_EQ(group->backend(), "lone");
+        EXPECT_EQ(group->backend(), name);
         EXPECT_EQ(given.size, 1);
         EXPECT_TRUE(given.one_host);
         EXPECT_EQ(given.address, "127.0.0.1");
@@ -71,24 +78,25 @@ TEST(RegisteredC10dBackend, ServesAsAnyOther) {
         kept.reset();
         const Status outcome = stuck.wait(Deadline::after(10s));
         EXPECT_EQ(outcome.code(), StatusCode::timed_out);
-        EXPECT_THAT(outcome.message(), AllOf(HasSubstr("all_reduce(count 3, Float, sum) #2"), HasSubstr("\"lone\"")));
+        EXPECT_THAT(outcome.message(), AllOf(HasSubstr("all_reduce(count 3, Float, sum) #2"), HasSubstr(name)));
         EXPECT_GT(memory.use_count(), 1U) << "the engine may still write to it";
         LoneBackend::held->release();
         LoneBackend::held.reset();
         group->all_reduce(at::ones({1}), {});
       },
-      "lone");
+      name);
   EXPECT_THAT(errors[0], HasSubstr("is dead"));
 }
 
 TEST(RegisteredC10dBackend, AnEngineThatCannotBeMadeSaysWhy) {
-  register_c10d_backend("broken", [](const C10dBackendArguments&) -> c10::intrusive_ptr<C10dBackend> {
+  const std::string name = fresh_name("broken");
+  register_c10d_backend(name, [](const C10dBackendArguments&) -> c10::intrusive_ptr<C10dBackend> {
     throw std::runtime_error("no such device");
   });
   const auto errors = testing::errors_of_ranks(
-      2, [](const testing::Group&) {}, "broken");
+      2, [](const testing::Group&) {}, name);
   for (const std::string& error : errors) {
-    EXPECT_THAT(error, AllOf(HasSubstr("connecting backend \"broken\""), HasSubstr("no such device")));
+    EXPECT_THAT(error, AllOf(HasSubstr("connecting backend \"" + name), HasSubstr("no such device")));
   }
 }
 
