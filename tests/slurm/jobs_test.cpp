@@ -26,18 +26,18 @@ void expect_idle_nodes(SlurmCluster& cluster) {
   for (const int node : {0, 1}) EXPECT_THAT(cluster.wait_for_idle_node(node, in_seconds(20)), IsEmpty());
 }
 
-// Trains the linear model in a job, and beside it with four processes of one host: the same data, in the same order,
+// Trains the linear model in a job, and then with four processes of one host: the same data, in the same order,
 // must give the same losses.
 void expect_training_as_on_one_host(const SlurmJob& request) {
   LOCKSTEP_START_SLURM_OR_SKIP(cluster);
   const int job = cluster.submit(request);
+  ASSERT_EQ(cluster.wait_for_end(job, in_seconds(kJobSeconds)), "COMPLETED") << cluster.report(job);
+  const std::string output = cluster.output(job);
+  EXPECT_THAT(output, HasSubstr("4 replicas, bit-identical"));
   // The example starts processes of its own where nobody started it as a rank.
   ProcessSet alone =
       start_program(1, {example("02_linear"), "--nproc", "4"},
                     {.environment = {{"RANK", std::nullopt}, {"WORLD_SIZE", std::nullopt}, {"OMP_NUM_THREADS", "1"}}});
-  ASSERT_EQ(cluster.wait_for_end(job, in_seconds(kJobSeconds)), "COMPLETED") << cluster.report(job);
-  const std::string output = cluster.output(job);
-  EXPECT_THAT(output, HasSubstr("4 replicas, bit-identical"));
   ASSERT_TRUE(alone.wait_all(in_seconds(kJobSeconds))) << alone.report();
   EXPECT_EQ(losses_in(output).size(), 4) << output;
   EXPECT_EQ(losses_in(output), losses_in(alone.output(0))) << alone.report();
