@@ -198,7 +198,7 @@ class ReplicaSet::Impl {
                                    [i](const ReplicaGraph& graph) { return graph.outputs[i].requires_grad(); }));
     }
     if (sources.empty()) return joined;
-    const auto node = std::make_shared<ReplicaBackward>(threads_, std::move(graphs), sources);
+    const auto node = compat::make_node<ReplicaBackward>(threads_, std::move(graphs), sources);
     for (std::size_t i = 0; i < outputs; ++i) {
       if (attach[i]) ReplicaBackward::attach(node, joined[i], i);
     }

@@ -40,7 +40,8 @@ ReplicaBackward::ReplicaBackward(std::shared_ptr<ReplicaThreads> threads, std::v
   }
 }
 
-void ReplicaBackward::attach(const std::shared_ptr<ReplicaBackward>& node, at::Tensor& joined, std::size_t output) {
+void ReplicaBackward::attach(const compat::NodePointerTo<ReplicaBackward>& node, at::Tensor& joined,
+                             std::size_t output) {
   torch::autograd::set_history(joined, node);
   node->output_of_.push_back(output);
 }

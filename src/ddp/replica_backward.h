@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ddp/replica_threads.h"
+#include "ddp/torch_compat.h"
 
 namespace lockstep::detail {
 
@@ -32,7 +33,7 @@ class ReplicaBackward final : public torch::autograd::Node {
                   const std::vector<GradientSource>& sources);
 
   // Makes `joined`, the concatenation of the replicas' outputs number `output`, a result of this node.
-  static void attach(const std::shared_ptr<ReplicaBackward>& node, at::Tensor& joined, std::size_t output);
+  static void attach(const compat::NodePointerTo<ReplicaBackward>& node, at::Tensor& joined, std::size_t output);
 
   std::string name() const override { return "LockstepDataParallelBackward"; }
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;

@@ -4,6 +4,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -39,6 +40,19 @@ class PostHook : public torch::autograd::FunctionPostHook {
 
 // What owns a node of the graph: a shared_ptr, and an intrusive_ptr in later versions (2.14 has it).
 using NodePointer = decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
+
+template <typename Node>
+using NodePointerTo = std::conditional_t<std::is_same_v<NodePointer, std::shared_ptr<torch::autograd::Node>>,
+                                         std::shared_ptr<Node>, c10::intrusive_ptr<Node>>;
+
+template <typename Node, typename... Arguments>
+NodePointerTo<Node> make_node(Arguments&&... arguments) {
+  if constexpr (std::is_same_v<NodePointerTo<Node>, std::shared_ptr<Node>>) {
+    return std::make_shared<Node>(std::forward<Arguments>(arguments)...);
+  } else {
+    return c10::make_intrusive<Node>(std::forward<Arguments>(arguments)...);
+  }
+}
 
 inline NodePointer gradient_accumulator(const at::Tensor& parameter) {
   return torch::autograd::impl::grad_accumulator(parameter);
