@@ -1,8 +1,10 @@
 // The engines that LibTorch may bring besides Gloo and NCCL, where it was built with them.
 #include "ddp/c10d/c10d_engine.h"
 
-#ifdef USE_C10D_MPI
+// Debian's LibTorch 2.x has MPI, but where MPI's header is, it does not say.
+#if defined(USE_C10D_MPI) && __has_include(<mpi.h>)
 #include <torch/csrc/distributed/c10d/ProcessGroupMPI.hpp>
+#define LOCKSTEP_HAS_MPI_OF_LIBTORCH 1
 #endif
 #ifdef USE_C10D_UCC
 #include <torch/csrc/distributed/c10d/ProcessGroupUCC.hpp>
@@ -15,12 +17,14 @@
 namespace lockstep::detail {
 
 BackendEntry mpi_of_libtorch_backend() {
-#ifdef USE_C10D_MPI
+#if defined(LOCKSTEP_HAS_MPI_OF_LIBTORCH)
   return c10d_backend({"mpi",
                        [](const C10dBackendArguments&) -> c10::intrusive_ptr<C10dBackend> {
                          return ::c10d::ProcessGroupMPI::createProcessGroupMPI();
                        },
                        {}});
+#elif defined(USE_C10D_MPI)
+  return unavailable_backend("this build of Lockstep had no header of MPI for LibTorch's engine");
 #else
   return lacking_backend("MPI");
 #endif
