@@ -84,9 +84,13 @@ MeetingPoint ProcessGroup::Impl::find(const InitOptions& options) {
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::Impl::at(const MeetingPoint& where, const GroupOptions& options) {
+  return at(where, options, value_or_throw(Secret::from_environment()));
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::Impl::at(const MeetingPoint& where, const GroupOptions& options,
+                                                     const Secret& secret) {
   install_crash_reporter();
   check_membership(where.rank, where.world_size);
-  const Secret secret = value_or_throw(Secret::from_environment());
   const std::string interface = options.network_interface;
   auto factory = [where, secret, interface](const std::string& scope, int rank, int size, Deadline deadline) {
     return connect_mesh(MeetingPoint{where.store, rank, size, where.master_host}, secret,

@@ -27,6 +27,8 @@ class ProcessGroup::Impl {
   // The two halves of ProcessGroup::create, for whoever also needs the store. Throw Error.
   static MeetingPoint find(const InitOptions& options);
   static std::shared_ptr<ProcessGroup> at(const MeetingPoint& where, const GroupOptions& options);
+  // The same with a secret that is not the environment's.
+  static std::shared_ptr<ProcessGroup> at(const MeetingPoint& where, const GroupOptions& options, const Secret& secret);
   Impl(MeshFactory factory, Mesh mesh, const GroupOptions& options, Selector selector);
   ~Impl();
 

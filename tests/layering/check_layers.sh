@@ -1,7 +1,7 @@
 #!/bin/sh
 # check_layers.sh ROOT: rejects what the design of the repository at ROOT does not allow.
 #   - an include against the order of the layers, or from a layer that has no line in the table
-#   - torch, ATen or c10 outside ddp
+#   - torch, ATen or c10 outside ddp; mpi.h outside mpi_plugin
 #   - public headers (include/) that need private ones (src/) or any library's
 #   - public headers of the engine that lockstep/engine.h forgot, or of ddp that lockstep/lockstep.h forgot
 #   - headers without #pragma once
@@ -20,7 +20,9 @@ collectives: base transport
 group: base store transport rendezvous collectives
 elastic: base store transport rendezvous collectives group
 checkpoint: base
-ddp: base store transport rendezvous collectives group elastic checkpoint
+mpi: base store transport rendezvous collectives group
+mpi_plugin: mpi collectives
+ddp: base store transport rendezvous collectives group elastic checkpoint mpi
 launch: base store transport rendezvous group elastic
 cli: base store transport rendezvous collectives group elastic checkpoint launch
 '
@@ -63,6 +65,10 @@ check_includes() {
       if (name ~ /\.\.\//) { violation("\"" name "\" goes through ..; write the path from src/ or include/"); next }
       if (name ~ /^(torch|ATen|c10|caffe2)\//) {
         if (own != "ddp") violation("<" name "> outside ddp: everything below ddp is torch-free")
+        next
+      }
+      if (name == "mpi.h") {
+        if (own != "mpi_plugin") violation("<mpi.h> outside mpi_plugin: only plug-ins know MPI")
         next
       }
       other = name

@@ -47,6 +47,7 @@ expect_violation "nested folder" src/transport/shm/x.cpp '#include "group/y.h"\n
 expect_violation "unknown layer" src/mystery/x.cpp 'int x;\n' 'layer mystery has no line'
 expect_violation "torch" src/group/x.cpp '#include <torch/torch.h>\n' 'outside ddp'
 expect_violation "ATen" src/base/x.cpp '#include <ATen/ATen.h>\n' 'outside ddp'
+expect_violation "MPI" src/group/x.cpp '#include <mpi.h>\n' 'outside mpi_plugin'
 expect_violation "c10 in a public header" include/lockstep/base/x.h '#pragma once\n#include <c10/util/a.h>\n' 'outside ddp'
 expect_violation "private header in a public one" include/lockstep/base/x.h '#pragma once\n#include "base/y.h"\n' 'private'
 expect_violation "library in a public header" include/lockstep/base/x.h '#pragma once\n#include <fmt/format.h>\n' 'standard library'

@@ -1,0 +1,90 @@
+// A communicator as the progress thread serves it: operations in order, their deadlines, their end.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/group/work.h"
+#include "mpi/operation.h"
+
+namespace lockstep::mpi {
+
+// How far a rank has come with the collectives of a group, for those who wait for it.
+struct Standing {
+  std::uint64_t issued = 0;  // number of the last collective that the program issued
+  std::uint64_t front = 0;   // number of the oldest that is not complete; 0: none
+  std::string text;          // of the oldest
+  Deadline::Clock::time_point front_issued = {};
+  std::optional<Deadline::Clock::time_point> expired = {};  // when the deadline of the oldest was seen to have passed
+
+  friend bool operator==(const Standing&, const Standing&) = default;
+};
+
+// Collectives run one after the other, in the order of issue, each started when the one before is complete; sends and
+// receives start at once. A failure ends all pending and later operations of the channel: MPI cannot take a collective
+// back, so what was started is abandoned, with its memory, and no call of MPI is made for the channel again.
+class Channel {
+ public:
+  struct Settings {
+    const lockstep_mpi_plugin* mpi = nullptr;
+    std::string name;  // "group 'world' (4 ranks, Open MPI v4.1.4)": the start of every error
+    // Ok while all ranks live. Called every few milliseconds while something is pending. May be empty.
+    std::function<Status()> health = {};
+    // Something happened here that ends the group: tells the other ranks. Called once. May be empty.
+    std::function<void(const Status&)> tell_others = {};
+    // A collective's deadline has passed. Whoever finds out who is missing calls fail(). Empty: the channel fails by
+    // itself.
+    std::function<void()> ask_who_is_missing = {};
+    std::function<void()> wake = {};  // there is something for the progress thread to do
+    // Takes what MPI may still write to. Never returns it.
+    std::function<void(std::vector<Operation>)> abandon = {};
+  };
+  explicit Channel(Settings settings) : settings_(std::move(settings)) {}
+
+  // From any thread. After a failure the Work is complete at once, with it.
+  Work submit(Operation operation);
+  // Ends the channel here; the first reason counts. With `tell_others` the other ranks hear of it.
+  void fail(const Status& reason, bool tell_others);
+  Status failure() const;
+  Standing standing() const;
+  // Blocks until nothing is pending: at most until the last deadline.
+  void drain();
+
+  // On the progress thread only.
+  bool advance();  // starts and tests; true if something was started or has ended
+  bool busy() const { return !running_.empty() || !waiting_.empty(); }
+  void check();  // health and deadlines
+
+ private:
+  bool take_submitted();
+  bool start_next();
+  bool start(Operation operation);
+  bool test_running();
+  void end(Operation operation, const Status& outcome);
+  void end_all(const Status& reason);
+  Status mpi_error(const Operation& operation, int code) const;
+  std::string describe(const Operation& operation) const;
+  void set_front();
+
+  const Settings settings_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable idle_;
+  std::vector<Operation> submitted_;  // guarded by mutex_
+  Status failure_;                    // guarded by mutex_
+  Standing standing_;                 // guarded by mutex_
+  std::size_t pending_ = 0;           // guarded by mutex_
+
+  // Of the progress thread.
+  std::deque<Operation> waiting_;   // collectives that have not started
+  std::vector<Operation> running_;  // at most one collective
+  bool collective_runs_ = false;
+  bool expired_ = false;  // a deadline has passed, and the channel lives on until somebody says who is missing
+};
+
+}  // namespace lockstep::mpi

@@ -1,0 +1,167 @@
+// A channel over an MPI of this file, whose requests end when the test says so.
+#include "mpi/channel.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdio>
+
+struct lockstep_mpi_request {
+  bool done = false;
+  int code = 0;
+  std::size_t received = 0;
+};
+
+namespace lockstep::mpi {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+lockstep_mpi_plugin scripted_mpi() {
+  lockstep_mpi_plugin mpi{};
+  mpi.test = [](lockstep_mpi_request* request, int* done, std::size_t* received) {
+    *done = request->done ? 1 : 0;
+    *received = request->received;
+    return request->done ? request->code : 0;
+  };
+  mpi.error_text = [](int code, char* text, std::size_t size) { std::snprintf(text, size, "text of %d", code); };
+  return mpi;
+}
+
+class MpiChannel : public ::testing::Test {
+ protected:
+  Operation operation(const std::string& text, lockstep_mpi_request* request,
+                      milliseconds timeout = std::chrono::hours(1)) {
+    Operation result;
+    result.text = text;
+    result.timeout = timeout;
+    result.start = [this, text, request](lockstep_mpi_request** started) {
+      started_.push_back(text);
+      *started = request;
+      return start_code_;
+    };
+    return result;
+  }
+
+  const lockstep_mpi_plugin mpi_ = scripted_mpi();
+  Status health_;
+  Status told_;
+  int start_code_ = 0;
+  int questions_ = 0;
+  std::vector<std::string> started_;
+  std::vector<Operation> abandoned_;
+  Channel channel_{{.mpi = &mpi_,
+                    .name = "group 'g'",
+                    .health = [this] { return health_; },
+                    .tell_others = [this](const Status& reason) { told_ = reason; },
+                    .ask_who_is_missing = [this] { ++questions_; },
+                    .wake = [] {},
+                    .abandon = [this](std::vector<Operation> left) { abandoned_ = std::move(left); }}};
+  lockstep_mpi_request first_, second_;
+};
+
+TEST_F(MpiChannel, CollectivesRunOneAfterTheOther) {
+  const Work first = channel_.submit(operation("a", &first_));
+  const Work second = channel_.submit(operation("b", &second_));
+  EXPECT_TRUE(channel_.advance());
+  EXPECT_THAT(started_, ElementsAre("a"));
+  EXPECT_EQ(channel_.standing().front, 1U);
+  EXPECT_EQ(channel_.standing().issued, 2U);
+  second_.done = first_.done = true;
+  EXPECT_TRUE(channel_.advance());
+  EXPECT_TRUE(first.test());
+  EXPECT_FALSE(second.test());
+  EXPECT_TRUE(channel_.advance());
+  EXPECT_TRUE(second.test());
+  EXPECT_FALSE(channel_.busy());
+  EXPECT_EQ(channel_.standing().front, 0U);
+}
+
+TEST_F(MpiChannel, MessagesDoNotWaitForCollectives) {
+  channel_.submit(operation("a", &first_));
+  Operation message = operation("send", &second_);
+  message.collective = false;
+  second_.done = true;
+  const Work sent = channel_.submit(std::move(message));
+  channel_.advance();
+  EXPECT_TRUE(sent.test());
+  EXPECT_EQ(channel_.standing().issued, 1U);
+}
+
+TEST_F(MpiChannel, AnErrorOfMpiIsToldToAllInItsWords) {
+  const Work work = channel_.submit(operation("a", &first_));
+  first_.code = 15;
+  first_.done = true;
+  channel_.advance();
+  EXPECT_THAT(work.error().message(), AllOf(HasSubstr("group 'g': operation #1, a"), HasSubstr("text of 15")));
+  EXPECT_EQ(told_, work.error());
+  EXPECT_EQ(channel_.submit(operation("b", &second_)).error(), work.error());
+}
+
+TEST_F(MpiChannel, AnErrorAtTheStartCountsToo) {
+  start_code_ = 3;
+  const Work work = channel_.submit(operation("a", &first_));
+  channel_.advance();
+  EXPECT_THAT(work.error().message(), HasSubstr("text of 3"));
+}
+
+TEST_F(MpiChannel, ALostPeerEndsAllAndMemoryInUseIsKept) {
+  auto memory = std::make_shared<int>(7);
+  Operation running = operation("a", &first_);
+  running.memory = memory;
+  const Work first = channel_.submit(std::move(running));
+  const Work second = channel_.submit(operation("b", &second_));
+  channel_.advance();
+  health_ = {StatusCode::peer_lost, "rank 2 is gone"};
+  channel_.check();
+  channel_.advance();
+  EXPECT_EQ(first.error(), health_);
+  EXPECT_EQ(second.error(), health_);
+  ASSERT_EQ(abandoned_.size(), 1U);
+  EXPECT_EQ(abandoned_[0].request, &first_);
+  EXPECT_EQ(memory.use_count(), 2);
+  EXPECT_TRUE(told_.ok()) << "the others know it themselves";
+  channel_.drain();
+}
+
+TEST_F(MpiChannel, ADeadlineAsksOnceWhoIsMissing) {
+  channel_.submit(operation("a", &first_, milliseconds(0)));
+  channel_.advance();
+  channel_.check();
+  channel_.check();
+  EXPECT_EQ(questions_, 1);
+  EXPECT_TRUE(channel_.standing().expired.has_value());
+  first_.done = true;  // it comes after all
+  channel_.advance();
+  EXPECT_FALSE(channel_.standing().expired.has_value());
+  EXPECT_TRUE(channel_.failure().ok());
+}
+
+TEST_F(MpiChannel, AMessageNamesItsPeerByItself) {
+  Operation message = operation("recv from rank 2", &first_, milliseconds(0));
+  message.collective = false;
+  const Work work = channel_.submit(std::move(message));
+  channel_.advance();
+  channel_.check();
+  channel_.advance();
+  EXPECT_EQ(work.error().code(), StatusCode::timed_out);
+  EXPECT_THAT(work.error().message(), HasSubstr("recv from rank 2"));
+}
+
+TEST_F(MpiChannel, WhatFollowsTheOperationMayFailIt) {
+  Operation receive = operation("recv", &first_);
+  receive.finish = [](std::size_t received) {
+    return received == 2 ? Status() : Status(StatusCode::mismatch, std::to_string(received) + " came");
+  };
+  first_.done = true;
+  first_.received = 3;
+  const Work work = channel_.submit(std::move(receive));
+  channel_.advance();
+  EXPECT_EQ(work.error().code(), StatusCode::mismatch);
+  EXPECT_THAT(work.error().message(), HasSubstr("3 came"));
+}
+
+}  // namespace
+}  // namespace lockstep::mpi

@@ -1,0 +1,142 @@
+#include "mpi/mpi_communicator.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <climits>
+#include <thread>
+
+#include "base/log.h"
+
+namespace lockstep::mpi {
+
+Result<std::shared_ptr<MpiCommunicator>> MpiCommunicator::create_world(const std::string& backend,
+                                                                       const GroupOptions& options) {
+  Result<MpiWorld> world = form_world(backend, options);
+  if (!world.ok()) return world.status();
+  return make(*world, "world", options.name, options.timeout);
+}
+
+std::shared_ptr<MpiCommunicator> MpiCommunicator::make(const MpiWorld& world, const std::string& key,
+                                                       const std::string& name, std::chrono::milliseconds timeout) {
+  auto state = std::make_shared<State>();
+  state->job = world.job;
+  state->watch = world.watch;
+  state->comm = world.comm;
+  state->key = key;
+  state->library = world.job->engine->world().version;
+  state->timeout = timeout;
+  const std::string full_name = fmt::format("group '{}' ({} ranks, {})", name, world.watch->size(), state->library);
+  // The channel's callbacks are the job's: the job outlives the channel, which close() takes out of it. They do not
+  // keep the watch group alive, which must end before the job's store.
+  MpiJob* const job = world.job.get();
+  const std::weak_ptr<ProcessGroup> watched = world.watch;
+  state->channel = std::make_shared<Channel>(
+      Channel::Settings{.mpi = &job->engine->mpi(),
+                        .name = full_name,
+                        .health =
+                            [watched, job] {
+                              const auto watch = watched.lock();
+                              const Status health = watch ? watch->health() : Status();
+                              job->engine->note(health);
+                              return health;
+                            },
+                        .tell_others =
+                            [watched, job](const Status& reason) {
+                              job->engine->note(reason);
+                              if (const auto watch = watched.lock()) watch->abort(reason.message());
+                            },
+                        .ask_who_is_missing = [job] { job->supervisor->wake(); },
+                        .wake = [job] { job->engine->wake(); },
+                        .abandon = [job](std::vector<Operation> left) { job->engine->abandon(std::move(left)); }});
+  job->engine->add(state->channel);
+  job->supervisor->add({.key = key,
+                        .name = full_name,
+                        .rank = world.watch->rank(),
+                        .size = world.watch->size(),
+                        .channel = state->channel});
+  return std::shared_ptr<MpiCommunicator>(new MpiCommunicator(std::move(state)));
+}
+
+MpiCommunicator::~MpiCommunicator() {
+  if (state_->job->engine->on_progress_thread()) {
+    // The last holder was a continuation. The progress thread cannot wait for itself.
+    std::thread([state = state_] { close(*state); }).detach();
+  } else {
+    close(*state_);
+  }
+}
+
+void MpiCommunicator::close(const State& state) {
+  state.channel->drain();
+  state.job->engine->note(state.watch->health());
+  state.job->supervisor->remove(state.channel);
+  if (state.channel->failure().ok()) {
+    const Status freed = state.job->engine->run(
+        "MPI_Comm_free", [mpi = &state.job->engine->mpi(), comm = state.comm] { return mpi->free_comm(comm); },
+        Deadline::after(std::chrono::seconds(10)));
+    if (!freed.ok()) log_debug("{}", freed.to_string());
+  }
+  state.job->engine->remove(state.channel);
+}
+
+std::string MpiCommunicator::describe() const {
+  return fmt::format("{}over {}\n", state_->watch->describe(), state_->library);
+}
+
+Result<std::shared_ptr<MpiCommunicator>> MpiCommunicator::new_group(std::span<const int> ranks,
+                                                                    const std::string& name) {
+  LOCKSTEP_RETURN_IF_ERROR(health());
+  MpiWorld world{.job = state_->job, .comm = nullptr, .watch = nullptr};
+  const std::vector<int> list(ranks.begin(), ranks.end());
+  try {
+    // First, because it checks the list and waits for the members with a deadline; making a communicator cannot.
+    world.watch = state_->watch->new_group(list, name);
+  } catch (const Error& error) {
+    return error.status();
+  }
+  std::string key = fmt::format("{}/{}", state_->key, fmt::join(list, "-"));
+  {
+    const std::lock_guard lock(mutex_);
+    key += fmt::format("#{}", subgroups_[key]++);
+  }
+  auto comm = std::make_shared<lockstep_mpi_comm*>(nullptr);
+  const auto create = [mpi = &world.job->engine->mpi(), parent = state_->comm, list, comm] {
+    return mpi->create_group(parent, list.data(), static_cast<int>(list.size()), comm.get());
+  };
+  const Status created = world.job->engine->run(fmt::format("new_group({})", fmt::join(list, ", ")), create,
+                                                Deadline::after(std::chrono::minutes(1)));
+  if (!created.ok()) {
+    world.job->engine->set_failed();
+    return created;
+  }
+  world.comm = *comm;
+  return make(world, key, world.watch->name(), state_->timeout);
+}
+
+void MpiCommunicator::abort(const std::string& reason) {
+  state_->watch->abort(reason.message());
+  state_->job->engine->set_doubtful();
+  state_->channel->fail(state_->watch->health(), false);
+}
+
+Status MpiCommunicator::health() const {
+  if (const Status failure = state_->channel->failure(); !failure.ok()) return failure;
+  return state_->watch->health();
+}
+
+Work MpiCommunicator::submit(std::string text, std::optional<std::chrono::milliseconds> timeout, Memory memory,
+                             std::function<int(lockstep_mpi_request**)> start,
+                             std::function<Status(std::size_t)> finish, bool collective) {
+  Operation operation;
+  operation.text = std::move(text);
+  operation.collective = collective;
+  operation.timeout = timeout.value_or(state_->timeout);
+  operation.start = std::move(start);
+  operation.finish = std::move(finish);
+  operation.memory = std::move(memory);
+  return state_->channel->submit(std::move(operation));
+}
+
+}  // namespace lockstep::mpi

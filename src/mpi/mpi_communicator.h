@@ -1,0 +1,84 @@
+// Ranks that communicate over MPI: what a process group is made of. Torch-free.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/group/options.h"
+#include "lockstep/group/work.h"
+#include "mpi/mpi_job.h"
+
+namespace lockstep::mpi {
+
+// The contract of the calls is ProcessGroup's (lockstep/group/process_group.h), with these differences:
+// - 16-bit floats are rounded after each addition, not once at the end; avg of integers and floats is the sum, divided.
+// - Whether all ranks get the same bits, and the same in every run, is MPI's affair.
+// - Ranks that call different operations are found out after a second where MPI waits; where MPI completes them, nobody
+// notices.
+// - After a failure memory that MPI may still write to is never freed.
+// - A call takes at most 2^31 - 1 elements; tags are from 0 to what MPI allows (at least 32767).
+// `memory` keeps the buffers alive until the operation is over. Thread-safe.
+class MpiCommunicator {
+ public:
+  static Result<std::shared_ptr<MpiCommunicator>> create_world(const std::string& backend, const GroupOptions& options);
+  // Finishes what was issued, within its deadlines, and leaves the group.
+  ~MpiCommunicator();
+  MpiCommunicator(const MpiCommunicator&) = delete;
+  MpiCommunicator& operator=(const MpiCommunicator&) = delete;
+
+  int rank() const { return state_->watch->rank(); }
+  int size() const { return state_->watch->size(); }
+  int local_rank() const { return state_->watch->local_rank(); }
+  int local_size() const { return state_->watch->local_size(); }
+  std::string describe() const;
+  const std::string& library() const { return state_->library; }  // "Open MPI v4.1.4"
+
+  using Memory = std::shared_ptr<void>;
+  Work all_reduce(Buffer data, const ReduceOptions& options = {}, Memory memory = {});
+  Work reduce(Buffer data, int root, const ReduceOptions& options = {}, Memory memory = {});
+  Work broadcast(Buffer data, int root, const CallOptions& options = {}, Memory memory = {});
+  Work all_gather(ConstBuffer input, Buffer output, const CallOptions& options = {}, Memory memory = {});
+  Work all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
+                    const CallOptions& options = {}, Memory memory = {});
+  Work reduce_scatter(ConstBuffer input, Buffer output, const ReduceOptions& options = {}, Memory memory = {});
+  Work gather(ConstBuffer input, Buffer output, int root, const CallOptions& options = {}, Memory memory = {});
+  Work scatter(ConstBuffer input, Buffer output, int root, const CallOptions& options = {}, Memory memory = {});
+  Work all_to_all(ConstBuffer input, Buffer output, const CallOptions& options = {}, Memory memory = {});
+  Work barrier(const CallOptions& options = {});
+  Work send(ConstBuffer data, int destination, int tag, const CallOptions& options = {}, Memory memory = {});
+  Work recv(Buffer data, int source, int tag, const CallOptions& options = {}, Memory memory = {});
+
+  // A group of some ranks of this one; only its members call it. Members of several groups make them in the same order.
+  Result<std::shared_ptr<MpiCommunicator>> new_group(std::span<const int> ranks, const std::string& name);
+  void abort(const std::string& reason);
+  Status health() const;
+
+ private:
+  // What outlives the communicator where its last holder is the progress thread.
+  struct State {
+    std::shared_ptr<MpiJob> job;
+    std::shared_ptr<ProcessGroup> watch;
+    std::shared_ptr<Channel> channel;
+    lockstep_mpi_comm* comm = nullptr;
+    std::string key;
+    std::string library;
+    std::chrono::milliseconds timeout{0};
+  };
+  explicit MpiCommunicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  static std::shared_ptr<MpiCommunicator> make(const MpiWorld& world, const std::string& key, const std::string& name,
+                                               std::chrono::milliseconds timeout);
+  static void close(const State& state);
+  Work submit(std::string text, std::optional<std::chrono::milliseconds> timeout, Memory memory,
+              std::function<int(lockstep_mpi_request**)> start, std::function<Status(std::size_t)> finish = {},
+              bool collective = true);
+  // Throws Error(invalid_argument).
+  void check_message(const char* call, const char* what, int peer, int tag, std::size_t count) const;
+
+  const std::shared_ptr<State> state_;
+  std::mutex mutex_;
+  std::map<std::string, int> subgroups_;  // guarded by mutex_: how often each list of ranks was used
+};
+
+}  // namespace lockstep::mpi

@@ -1,0 +1,105 @@
+// MPI in this process: one thread that makes all calls of MPI.
+//
+// Who starts MPI, and what follows from it:
+// - The engine, where the program has not: on the progress thread, which then also ends it, when the process exits (MPI
+//   can start only once in a process). MPI_THREAD_FUNNELED is enough, because no other thread calls MPI.
+// - The program, before: then the progress thread is not the one that started MPI, so that MPI_THREAD_SERIALIZED is
+//   the least that will do, and the program must make no calls of MPI while a group lives; with MPI_THREAD_MULTIPLE
+//   it may. The engine never finalises MPI then; its thread ends with the last group. A program that finalises
+//   MPI while a group lives ends the group: the thread stops before MPI_Finalize does anything.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "mpi/channel.h"
+#include "mpi/plugin.h"
+#include "rendezvous/member_record.h"
+
+namespace lockstep::mpi {
+
+class MpiEngine {
+ public:
+  // The engine of this process: the one that is there, or a new one. Loads the plug-in and starts MPI, which waits for
+  // all processes of the job; timed_out says so. invalid_argument: the thread level is too low, with what to do.
+  static Result<std::shared_ptr<MpiEngine>> acquire(const std::string& backend, const Environment& environment,
+                                                    Deadline deadline);
+  explicit MpiEngine(Plugin plugin) : plugin_(std::move(plugin)) {}
+  // Stops the thread. Only where the program started MPI: else the engine lives as long as the process.
+  ~MpiEngine();
+  MpiEngine(const MpiEngine&) = delete;
+  MpiEngine& operator=(const MpiEngine&) = delete;
+
+  const lockstep_mpi_plugin& mpi() const { return *plugin_.table; }
+  const lockstep_mpi_world& world() const { return world_; }
+
+  // Runs `call` on the progress thread and waits. Ok if it returned 0, else MPI's error in words, with `what` before
+  // it. timed_out: it may still run, so it must own what it uses. closed: the engine has stopped.
+  // `in_vain` (may be empty) is asked now and then whether waiting is of any use.
+  Status run(std::string_view what, std::function<int()> call, Deadline deadline,
+             const std::function<bool()>& in_vain = {});
+  // A copy of MPI_COMM_WORLD. All processes of the job call it.
+  Result<lockstep_mpi_comm*> copy_world(Deadline deadline);
+
+  // From now on the progress thread serves the channel; after remove() it does not know it.
+  void add(std::shared_ptr<Channel> channel);
+  void remove(const std::shared_ptr<Channel>& channel);
+  void wake();
+  // MPI will not be used again nor finalised: a process is gone or requests are left behind, and MPI_Finalize may wait
+  // for ever.
+  void set_failed() { failed_ = true; }
+  // A group has failed here, perhaps worse elsewhere: MPI_Finalize gets a few seconds only.
+  void set_doubtful() { doubtful_ = true; }
+  // Both, as the reason says.
+  void note(const Status& failure);
+  // The processes of the job, so that MPI_Finalize does not wait for one that has ended.
+  void set_processes(MemberRecord self, std::vector<MemberRecord> all);
+  // Keeps the memory of requests that MPI still has, for ever.
+  void abandon(std::vector<Operation> operations);
+  bool on_progress_thread() const { return std::this_thread::get_id() == thread_id_; }
+
+ private:
+  Status start(Deadline deadline);
+  Status check_threads() const;
+  void progress();
+  bool run_tasks();
+  void serve_channels(bool* worked, bool* busy);
+  void pause(bool worked, bool busy);
+  // Ends the progress thread's work with MPI, and all channels with `reason`.
+  void retire(const Status& reason);
+  static void at_exit();
+  static void at_finalize();
+  void finish_at_exit();
+  bool a_process_has_ended();
+
+  const Plugin plugin_;
+  lockstep_mpi_world world_{};  // constant after start()
+  std::thread thread_;
+  std::atomic<std::thread::id> thread_id_{};
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> doubtful_{false};
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool woken_ = false;                              // guarded by mutex_
+  bool stopping_ = false;                           // guarded by mutex_
+  bool stopped_ = false;                            // guarded by mutex_: no call of MPI will come any more
+  std::vector<std::function<void()>> tasks_;        // guarded by mutex_
+  std::vector<std::shared_ptr<Channel>> channels_;  // guarded by mutex_
+  MemberRecord self_;                               // guarded by mutex_
+  std::vector<MemberRecord> processes_;             // guarded by mutex_
+  std::vector<Operation>* const abandoned_ = new std::vector<Operation>;  // guarded by mutex_; never destroyed
+
+  // Of the progress thread.
+  Deadline::Clock::time_point quiet_since_{};
+  Deadline::Clock::time_point last_check_{};
+};
+
+}  // namespace lockstep::mpi

@@ -1,0 +1,38 @@
+// The job around MPI: what MPI itself has not, and every group over it needs.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lockstep/group/process_group.h"
+#include "lockstep/rendezvous/options.h"
+#include "lockstep/store/tcp_store_server.h"
+#include "mpi/mpi_engine.h"
+#include "mpi/supervisor.h"
+
+namespace lockstep::mpi {
+
+// Shared by all groups of one init_process_group().
+//
+// Rank and size come from MPI. Rank 0 opens a store and sends its address and a fresh secret to the others over MPI;
+// there the ranks form a group of Lockstep's own engine, the watch group: it notices a process that dies or
+// stops, says who it was, and carries abort(). No MASTER_ADDR is needed.
+struct MpiJob {
+  std::shared_ptr<MpiEngine> engine;
+  std::unique_ptr<TcpStoreServer> server;  // on rank 0
+  std::shared_ptr<Store> store;
+  std::unique_ptr<Supervisor> supervisor;
+};
+
+// What forming the world gives.
+struct MpiWorld {
+  std::shared_ptr<MpiJob> job;
+  lockstep_mpi_comm* comm = nullptr;
+  std::shared_ptr<ProcessGroup> watch;
+};
+
+// All processes that mpirun started call it. Errors say what is wrong and what to do; nothing is left behind then, but
+// MPI itself.
+Result<MpiWorld> form_world(const std::string& backend, const GroupOptions& options);
+
+}  // namespace lockstep::mpi

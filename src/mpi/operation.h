@@ -1,0 +1,37 @@
+// One operation on its way through the progress thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "group/work_state.h"
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/status.h"
+#include "mpi/plugin_abi.h"
+
+namespace lockstep::mpi {
+
+struct Operation {
+  // "all_reduce(sum) of 100 f32". Of a collective: equal on all ranks, or they disagree.
+  std::string text;
+  bool collective = true;
+  std::chrono::milliseconds timeout{0};
+  // Starts it (a call of the plug-in); on the progress thread.
+  std::function<int(lockstep_mpi_request**)> start;
+  // After success, on the progress thread; `received` counts for recv. May be empty.
+  std::function<Status(std::size_t received)> finish = {};
+  // What the buffers live in. Kept until MPI is done with them: where a failed group leaves a request behind, for ever.
+  std::shared_ptr<void> memory = {};
+
+  // Set by the channel.
+  std::shared_ptr<detail::WorkState> work = {};
+  std::uint64_t sequence = 0;  // of a collective: its number in the group, from 1
+  Deadline::Clock::time_point issued = {};
+  Deadline deadline = Deadline::at({});
+  lockstep_mpi_request* request = nullptr;
+};
+
+}  // namespace lockstep::mpi
