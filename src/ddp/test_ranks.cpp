@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "ddp/backends/registry.h"
+#include "ddp/test_processes.h"
 #include "lockstep/group/process_group.h"
 #include "lockstep/store/memory_store.h"
 
@@ -40,6 +41,7 @@ const std::string& test_backend() {
 
 std::vector<std::exception_ptr> exceptions_of_ranks(int size, const std::function<void(const Group&)>& body,
                                                     const std::string& backend) {
+  if (ranks_are_processes(backend)) return exceptions_of_processes(size, body, backend);
   at::set_num_threads(1);
   const MakeGroup make_group = groups_of_threads(size, backend);
   std::vector<std::exception_ptr> exceptions(static_cast<std::size_t>(size));

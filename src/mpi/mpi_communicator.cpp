@@ -45,7 +45,7 @@ std::shared_ptr<MpiCommunicator> MpiCommunicator::make(const MpiWorld& world, co
                         .tell_others =
                             [watched, job](const Status& reason) {
                               job->engine->note(reason);
-                              if (const auto watch = watched.lock()) watch->abort(reason.message());
+                              if (const auto watch = watched.lock()) watch->abort(reason);
                             },
                         .ask_who_is_missing = [job] { job->supervisor->wake(); },
                         .wake = [job] { job->engine->wake(); },
@@ -116,7 +116,7 @@ Result<std::shared_ptr<MpiCommunicator>> MpiCommunicator::new_group(std::span<co
 }
 
 void MpiCommunicator::abort(const std::string& reason) {
-  state_->watch->abort(reason.message());
+  state_->watch->abort(reason);
   state_->job->engine->set_doubtful();
   state_->channel->fail(state_->watch->health(), false);
 }

@@ -1,4 +1,4 @@
-# cmake -D CASE=... -D SOURCE=<root> -D BUILD=<build tree> -D WORK=<scratch folder> -P run.cmake
+# cmake -D CASE=... -D SOURCE=<root> -D BUILD=<build tree> -D WORK=<scratch folder> -D MPIS=<with a plug-in> -P run.cmake
 # Installs, then builds and runs a project as a user would have it.
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
@@ -31,6 +31,17 @@ elseif(CASE STREQUAL "find_package_ddp")
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component engine)
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component ddp)
   build_and_run(find_package_ddp -DCMAKE_PREFIX_PATH=${WORK}/prefix)
+  foreach(engine IN LISTS MPIS)
+    find_program(mpirun_${engine} mpirun.${engine})
+    if(NOT mpirun_${engine})
+      continue()
+    endif()
+    run(${CMAKE_COMMAND} -E env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+      LOCKSTEP_BACKEND=mpi ${mpirun_${engine}} -n 2 ${WORK}/find_package_ddp_build/consumer)
+    if(NOT output MATCHES "sum 2 on backend mpi")
+      message(FATAL_ERROR "the consumer printed, under mpirun.${engine}:\n${output}")
+    endif()
+  endforeach()
 
 elseif(CASE STREQUAL "unknown_component")
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component engine)

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "ddp/backends/device_router.h"
+#include "ddp/backends/mpi_group.h"
 #include "ddp/c10d/c10d_engine.h"
 #include "ddp/engine_group.h"
 
@@ -26,12 +27,30 @@ BackendEntry lockstep_backend() {
           [](GroupFoundation& foundation) { return std::make_shared<EngineGroup>(foundation.watch().group); }};
 }
 
+// MPI itself, through a plug-in.
+BackendEntry mpi_backend(const std::string& name) {
+  return {[name] { return mpi_available(name); },
+          [name](GroupFoundation& foundation) { return make_mpi_group(foundation.options(), name); }};
+}
+
+// The plug-in of the MPI at hand; without any, the MPI of a LibTorch that was built with one.
+BackendEntry any_mpi_backend() {
+  const BackendEntry ours = mpi_backend("mpi");
+  const BackendEntry of_libtorch = mpi_of_libtorch_backend();
+  return {[=] { return of_libtorch.available().ok() ? Status() : ours.available(); },
+          [=](GroupFoundation& foundation) {
+            return ours.available().ok() ? ours.make(foundation) : of_libtorch.make(foundation);
+          }};
+}
+
 // Never destroyed: groups may outlive static destructors.
 Registry& registry() {
   static Registry* value = new Registry{.mutex = {},
                                         .entries = {{"lockstep", lockstep_backend()},
                                                     {"gloo", gloo_backend()},
-                                                    {"mpi", mpi_of_libtorch_backend()},
+                                                    {"mpi", any_mpi_backend()},
+                                                    {"openmpi", mpi_backend("openmpi")},
+                                                    {"mpich", mpi_backend("mpich")},
                                                     {"nccl", nccl_backend()},
                                                     {"ucc", ucc_backend()},
                                                     {"xccl", xccl_backend()}}};

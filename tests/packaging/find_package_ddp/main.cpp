@@ -3,8 +3,19 @@
 #include <torch/torch.h>
 
 #include <cstdio>
+#include <cstdlib>
+
+// Started by an mpirun: the plug-in for MPI is found where it was installed.
+static int sum_over_mpi() {
+  lockstep::ProcessGroupScope job;
+  torch::Tensor sum = torch::ones({1});
+  lockstep::all_reduce(sum);
+  std::printf("sum %.0f on backend %s\n", sum.item<double>(), lockstep::get_backend().c_str());
+  return sum.item<double>() == job.world_size() ? 0 : 1;
+}
 
 int main() {
+  if (std::getenv("LOCKSTEP_BACKEND") != nullptr) return sum_over_mpi();
   auto group = lockstep::make_tensor_group(lockstep::ProcessGroup::create_threads(1).front());
   torch::nn::Linear model(4, 2);
   lockstep::DistributedDataParallel ddp(model, {.process_group = group});
