@@ -1,0 +1,136 @@
+// DDP where parameters are not on the CPU: on a device in software whose memory the host cannot touch.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/lockstep.h>
+#include <torch/torch.h>
+
+#include "ddp/bucket.h"
+#include "ddp/fake_device.h"
+#include "ddp/test_models.h"
+#include "lockstep/group/process_group.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::Group;
+using ::testing::HasSubstr;
+using testing::kFake;
+using ::testing::UnorderedElementsAre;
+
+constexpr int kRanks = 2;
+
+// LibTorch 1.13 does not let modules move to a device in software: they are made there.
+struct PlacedLinearImpl : torch::nn::Module {
+  PlacedLinearImpl(const torch::nn::Linear& from, at::Device device) {
+    weight = register_parameter("weight", from->weight.detach().clone().to(device));
+    bias = register_parameter("bias", from->bias.detach().clone().to(device));
+  }
+  at::Tensor forward(const at::Tensor& x) { return torch::linear(x.to(weight.device()), weight, bias); }
+  at::Tensor weight, bias;
+};
+TORCH_MODULE(PlacedLinear);
+
+// testing::Net with its first and last layer on one device, and the middle one on another or the same.
+struct PlacedNetImpl : torch::nn::Module {
+  PlacedNetImpl(const testing::Net& net, at::Device ends, at::Device centre) {
+    first = register_module("first", PlacedLinear(net->first, ends));
+    middle = register_module("middle", PlacedLinear(net->middle, centre));
+    last = register_module("last", PlacedLinear(net->last, ends));
+  }
+  at::Tensor forward(const at::Tensor& x) { return last(torch::tanh(middle(torch::tanh(first(x))))); }
+  PlacedLinear first{nullptr}, middle{nullptr}, last{nullptr};
+};
+TORCH_MODULE(PlacedNet);
+
+PlacedNet net_on(at::Device device, std::uint64_t seed = 1) {
+  return PlacedNet(testing::net_with_seed(seed), device, device);
+}
+
+// Every rank has a device of its own, as it would have a GPU.
+at::Device device_of(const Group& group) { return {kFake, static_cast<at::DeviceIndex>(2 * group->rank())}; }
+
+// Runs `body` on ranks with a device.
+void on_devices(const std::function<void(const Group&, at::Device)>& body) {
+  testing::install_fake_device();
+  testing::run_ranks(kRanks, [&](const Group& cpu) { body(testing::group_for_fake_device(cpu), device_of(cpu)); });
+}
+
+TEST(DeviceDdp, TheHostCannotTouchTheDevicesMemory) {
+  testing::install_fake_device();
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const at::Tensor tensor = torch::ones({4}, at::Device(kFake, 0));
+  EXPECT_DEATH(static_cast<void>(*static_cast<volatile float*>(tensor.data_ptr())), "");
+  EXPECT_EQ(tensor.sum().cpu().item<float>(), 4);
+}
+
+TEST(DeviceDdp, RanksWhoseModelsAreOnOtherDevicesAreTold) {
+  testing::install_fake_device();
+  const std::vector<std::string> errors = testing::errors_of_ranks(kRanks, [](const Group& cpu) {
+    const Group group = testing::group_for_fake_device(cpu);
+    PlacedNet net = net_on(group->rank() == 0 ? at::Device(at::kCPU) : at::Device(kFake, 0));
+    DistributedDataParallel<PlacedNet> ddp(net, {.process_group = group});
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("type Float, on privateuseone, with gradient"));
+}
+
+TEST(DeviceDdp, AGroupWithoutAnEngineForTheDeviceSaysSoBeforeAnythingIsSent) {
+  testing::install_fake_device();
+  for (const std::string& error : testing::errors_of_ranks(kRanks, [](const Group& group) {
+         PlacedNet net = net_on(device_of(group), static_cast<std::uint64_t>(group->rank()));
+         DistributedDataParallel<PlacedNet> ddp(net, {.process_group = group});
+       })) {
+    EXPECT_THAT(error, HasSubstr("parameter \"first.weight\""));
+    EXPECT_THAT(error, HasSubstr("takes CPU tensors, this one is on privateuseone:"));
+  }
+}
+
+TEST(DeviceCollectives, TakeTensorsOfTheDeviceWhateverTheirStrides) {
+  on_devices([&](const Group& group, at::Device device) {
+    const double mine = group->rank() + 1;
+    const at::Tensor transposed = torch::full({2, 3}, mine).to(device).t();
+    const Work work = all_reduce_async(transposed, {.group = group});
+    EXPECT_TRUE(work.test()) << "queued, so done for the host";
+    work.wait();
+    work.wait();
+    EXPECT_TRUE(torch::equal(transposed.cpu(), torch::full({3, 2}, 3.0)));
+
+    std::vector<at::Tensor> outputs = {torch::zeros({2}, device), torch::zeros({2}, device)};
+    all_gather(outputs, torch::full({2}, mine).to(device), {.group = group});
+    EXPECT_TRUE(torch::equal(outputs[1].cpu(), torch::full({2}, 2.0)));
+
+    broadcast(transposed, 1, {.group = group});
+    outputs[0] = torch::zeros({2});
+    try {
+      all_gather(outputs, torch::ones({2}, device), {.group = group});
+      FAIL() << "tensors of two devices were taken";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("outputs[0] is on cpu, the other tensor on privateuseone:"));
+    }
+  });
+}
+
+TEST(DeviceBucket, ItsReductionWaitsForAllStreamsThatFilledIt) {
+  testing::install_fake_device();
+  const at::Device device(kFake, 0);
+  const Group group = make_tensor_group(ProcessGroup::create_threads(1).front());
+  const at::Tensor parameter = torch::zeros({3}, device), gradient = torch::ones({3}, device);
+  detail::Bucket bucket(*group, {parameter, parameter, parameter}, false);
+  EXPECT_EQ(bucket.flat().device(), device);
+  testing::take_stream_waits();
+  for (const int stream : {1, 2, 3}) {
+    testing::set_fake_stream(0, stream);
+    bucket.put(static_cast<std::size_t>(stream) - 1, gradient, 1);
+  }
+  bucket.gather_streams();  // on stream 3
+  EXPECT_THAT(testing::take_stream_waits(), UnorderedElementsAre("3<1", "3<2"));
+
+  testing::set_fake_stream(0, 2);
+  for (const std::size_t slot : {0, 1, 2}) bucket.put(slot, gradient, 1);
+  bucket.gather_streams();
+  EXPECT_THAT(testing::take_stream_waits(), ElementsAre()) << "one stream needs no order";
+  testing::set_fake_stream(0, 0);
+}
+
+}  // namespace
+}  // namespace lockstep

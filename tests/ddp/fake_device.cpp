@@ -1,0 +1,294 @@
+#include "ddp/fake_device.h"
+
+#include <ATen/CPUFunctions.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/CPUFallback.h>
+#include <sys/mman.h>
+#include <torch/library.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <system_error>
+
+#include "ddp/torch_compat.h"
+#include "group/work_state.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr at::DeviceIndex kDevices = 4;
+
+// Both mappings of one file: tensors point into the first, which nobody may touch; kernels use the second.
+class Arena {
+ public:
+  static Arena& instance() {
+    static Arena* arena = new Arena;
+    return *arena;
+  }
+  void* take(std::size_t bytes) {
+    const std::size_t begin = used_.fetch_add((bytes + 4095) / 4096 * 4096);
+    if (begin + bytes > kBytes) throw std::bad_alloc();
+    return device_ + begin;
+  }
+  void* host_address(const void* device) { return host_ + (static_cast<const char*>(device) - device_); }
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{8} << 30;  // never given back; pages come with their first use
+  Arena() {
+    const int file = memfd_create("fake_device", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, kBytes) != 0) throw std::system_error(errno, std::generic_category(), "memfd");
+    device_ = map(file, PROT_NONE);
+    host_ = map(file, PROT_READ | PROT_WRITE);
+    close(file);
+  }
+  static char* map(int file, int protection) {
+    void* address = mmap(nullptr, kBytes, protection, MAP_SHARED | MAP_NORESERVE, file, 0);
+    if (address == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap");
+    return static_cast<char*>(address);
+  }
+
+  char* device_ = nullptr;
+  char* host_ = nullptr;
+  std::atomic<std::size_t> used_{0};
+};
+
+thread_local at::DeviceIndex current_device = 0;
+thread_local int current_streams[kDevices] = {};
+std::mutex waits_mutex;
+std::vector<std::string> waits;  // guarded by waits_mutex
+
+struct FakeGuard final : c10::impl::DeviceGuardImplInterface {
+  at::DeviceType type() const override { return kFake; }
+  at::Device exchangeDevice(at::Device device) const override {
+    const at::Device before = getDevice();
+    current_device = device.index();
+    return before;
+  }
+  at::Device getDevice() const override { return {kFake, current_device}; }
+  void setDevice(at::Device device) const override { uncheckedSetDevice(device); }
+  void uncheckedSetDevice(at::Device device) const noexcept override {
+    if (device.has_index()) current_device = device.index();
+  }
+  c10::Stream getStream(at::Device device) const noexcept override {
+    return c10::Stream(c10::Stream::UNSAFE, device, current_streams[device.index()]);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
+    const c10::Stream before = getStream(stream.device());
+    current_streams[stream.device_index()] = static_cast<int>(stream.id());
+    return before;
+  }
+  at::DeviceIndex deviceCount() const noexcept override { return kDevices; }
+  void record(void** event, const c10::Stream& stream, const at::DeviceIndex, const c10::EventFlag) const override {
+    delete static_cast<int*>(*event);
+    *event = new int(static_cast<int>(stream.id()));
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    std::lock_guard lock(waits_mutex);
+    waits.push_back(std::to_string(stream.id()) + "<" + std::to_string(*static_cast<int*>(event)));
+  }
+  void destroyEvent(void* event, const at::DeviceIndex) const noexcept override { delete static_cast<int*>(event); }
+  bool queryEvent(void*) const override { return true; }
+  bool queryStream(const c10::Stream&) const override { return true; }
+  void synchronizeStream(const c10::Stream&) const override {}
+};
+
+class FakeAllocator final : public compat::WrappingAllocator {
+ public:
+  FakeAllocator() : WrappingAllocator(nullptr) {}
+
+ private:
+  at::DataPtr allocate_bytes(std::size_t bytes) override {
+    void* data = bytes == 0 ? nullptr : Arena::instance().take(bytes);
+    return {data, data, [](void*) {}, at::Device(kFake, current_device)};
+  }
+};
+
+c10::Allocator* allocator() {
+  static auto* made = new FakeAllocator;
+  return made;
+}
+
+// The same memory for the CPU's kernels.
+at::Tensor on_host(const at::Tensor& tensor) {
+  if (tensor.device().type() != kFake) return tensor;
+  if (tensor.numel() == 0) return at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
+  return at::from_blob(Arena::instance().host_address(tensor.data_ptr()), tensor.sizes(), tensor.strides(),
+                       tensor.options().device(at::kCPU));
+}
+
+at::Tensor empty(at::IntArrayRef size, torch::optional<at::ScalarType> dtype, torch::optional<at::Layout>,
+                 torch::optional<at::Device> device, torch::optional<bool>,
+                 torch::optional<at::MemoryFormat> memory_format) {
+  const c10::DeviceGuard guard(device.value_or(at::Device(kFake, current_device)));
+  return at::detail::empty_generic(size, allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                   c10::dtype_or_default(dtype), memory_format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, torch::optional<at::ScalarType> dtype,
+                         torch::optional<at::Layout>, torch::optional<at::Device> device, torch::optional<bool>) {
+  const c10::DeviceGuard guard(device.value_or(at::Device(kFake, current_device)));
+  return at::detail::empty_strided_generic(
+      size, stride, allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype));
+}
+
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
+  on_host(to).copy_(on_host(from));
+  return to;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
+  if (from.sizes() != to.sizes()) {
+    const at::Tensor fresh = at::empty_strided(from.sizes(), from.strides(), to.options());
+    at::Tensor(to).set_(fresh.storage(), 0, fresh.sizes(), fresh.strides());
+  }
+  return copy_from(from, to, false);
+}
+
+at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride,
+                      torch::optional<std::int64_t> offset) {
+  return at::cpu::as_strided(self, size, stride, offset);
+}
+at::Tensor view(const at::Tensor& self, at::IntArrayRef size) { return at::cpu::view(self, size); }
+at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride) {
+  return at::cpu::_reshape_alias(self, size, stride);
+}
+at::Tensor& set_storage(at::Tensor& self, at::Storage source, std::int64_t offset, at::IntArrayRef size,
+                        at::IntArrayRef stride) {
+  return at::cpu::set_(self, std::move(source), offset, size, stride);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("empty.memory_format", &empty);
+  library.impl("empty_strided", &empty_strided);
+  library.impl("_copy_from", &copy_from);
+  library.impl("_copy_from_and_resize", &copy_from_and_resize);
+  library.impl("as_strided", &as_strided);
+  library.impl("view", &view);
+  library.impl("_reshape_alias", &reshape_alias);
+  library.impl("set_.source_Storage_storage_offset", &set_storage);
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&at::native::cpu_fallback>());
+}
+
+class FakeDeviceGroup final : public TensorGroup {
+ public:
+  explicit FakeDeviceGroup(std::shared_ptr<TensorGroup> group) : group_(std::move(group)) {}
+
+  const std::string& backend() const override { return group_->backend(); }
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+  int local_rank() const override { return group_->local_rank(); }
+  int local_size() const override { return group_->local_size(); }
+  std::string describe() const override { return group_->describe(); }
+  Status check(const at::Tensor& tensor, std::optional<ReduceOp> op) const override {
+    return group_->check(on_host(tensor), op);
+  }
+
+  Work all_reduce(const at::Tensor& tensor, const ReduceOptions& options) override {
+    return queued(tensor, tensor,
+                  [&](const at::Tensor& in, const at::Tensor&) { return group_->all_reduce(in, options); });
+  }
+  Work reduce(const at::Tensor& tensor, int root, const ReduceOptions& options) override {
+    return queued(tensor, tensor,
+                  [&](const at::Tensor& in, const at::Tensor&) { return group_->reduce(in, root, options); });
+  }
+  Work broadcast(const at::Tensor& tensor, int root, const CallOptions& options) override {
+    return queued(tensor, tensor,
+                  [&](const at::Tensor& in, const at::Tensor&) { return group_->broadcast(in, root, options); });
+  }
+  Work all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) override {
+    return queued(input, output,
+                  [&](const at::Tensor& in, const at::Tensor& out) { return group_->all_gather(in, out, options); });
+  }
+  Work all_gather_v(const at::Tensor& input, const at::Tensor& output, std::span<const std::size_t> counts,
+                    const CallOptions& options) override {
+    return queued(input, output, [&](const at::Tensor& in, const at::Tensor& out) {
+      return group_->all_gather_v(in, out, counts, options);
+    });
+  }
+  Work reduce_scatter(const at::Tensor& input, const at::Tensor& output, const ReduceOptions& options) override {
+    return queued(input, output, [&](const at::Tensor& in, const at::Tensor& out) {
+      return group_->reduce_scatter(in, out, options);
+    });
+  }
+  Work gather(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) override {
+    return queued(input, output,
+                  [&](const at::Tensor& in, const at::Tensor& out) { return group_->gather(in, out, root, options); });
+  }
+  Work scatter(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) override {
+    return queued(input, output,
+                  [&](const at::Tensor& in, const at::Tensor& out) { return group_->scatter(in, out, root, options); });
+  }
+  Work all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) override {
+    return queued(input, output,
+                  [&](const at::Tensor& in, const at::Tensor& out) { return group_->all_to_all(in, out, options); });
+  }
+  Work barrier(const CallOptions& options) override { return group_->barrier(options); }
+  Work send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) override {
+    return queued(tensor, {},
+                  [&](const at::Tensor& in, const at::Tensor&) { return group_->send(in, destination, tag, options); });
+  }
+  Work recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) override {
+    return queued(tensor, tensor,
+                  [&](const at::Tensor& in, const at::Tensor&) { return group_->recv(in, source, tag, options); });
+  }
+
+  at::Tensor empty(std::int64_t count, at::ScalarType dtype, at::Device device) override {
+    return group_->empty(count, dtype, device);
+  }
+  Memory allocate(std::size_t bytes) override { return group_->allocate(bytes); }
+  std::shared_ptr<TensorGroup> new_group(std::span<const int> ranks, const std::string& name) override {
+    return std::make_shared<FakeDeviceGroup>(group_->new_group(ranks, name));
+  }
+  void abort(const std::string& reason) override { group_->abort(reason); }
+  Status health() const override { return group_->health(); }
+
+ private:
+  // Runs the operation on copies. The result comes to the device with the first wait.
+  template <typename Issue>
+  static Work queued(const at::Tensor& input, const at::Tensor& output, const Issue& issue) {
+    const at::Tensor& any = input.defined() ? input : output;
+    if (any.device().type() != kFake) return issue(input, output);
+    const at::Tensor in = input.defined() ? on_host(input).clone() : at::Tensor();
+    at::Tensor out = in;
+    if (output.defined() && !output.is_same(input)) out = on_host(output).clone();
+    const Work work = issue(in, output.defined() ? out : at::Tensor());
+    auto state = std::make_shared<detail::WorkState>();
+    state->set_arrival([work, output, out, once = std::make_shared<std::once_flag>()] {
+      const Status status = work.wait(Deadline::at(Deadline::Clock::time_point::max()));
+      if (status.ok() && output.defined()) std::call_once(*once, [&] { on_host(output).copy_(out); });
+      return status;
+    });
+    state->complete(Status());
+    return Work(state);
+  }
+
+  const std::shared_ptr<TensorGroup> group_;
+};
+
+}  // namespace
+
+void install_fake_device() {
+  static const bool installed = [] {
+    c10::SetAllocator(kFake, allocator());
+    static const c10::impl::DeviceGuardImplRegistrar registrar(kFake, new FakeGuard);
+    return true;
+  }();
+  (void)installed;
+}
+
+void set_fake_stream(at::DeviceIndex device, int stream) { current_streams[device] = stream; }
+
+std::vector<std::string> take_stream_waits() {
+  std::lock_guard lock(waits_mutex);
+  return std::exchange(waits, {});
+}
+
+std::shared_ptr<TensorGroup> group_for_fake_device(std::shared_ptr<TensorGroup> group) {
+  return std::make_shared<FakeDeviceGroup>(std::move(group));
+}
+
+}  // namespace lockstep::testing
