@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <filesystem>
+#include <string_view>
 
 #include "base/printable.h"
 
@@ -29,10 +30,33 @@ std::string started_by(const Environment& environment) {
   return "";
 }
 
-// The MPI that is in this process already, because the program is linked with it.
+// The program itself, not one of its libraries, is linked with an MPI.
+bool program_needs_mpi() {
+  void* const handle = ::dlopen(nullptr, RTLD_LAZY);
+  link_map* program = nullptr;
+  if (handle == nullptr || ::dlinfo(handle, RTLD_DI_LINKMAP, &program) != 0) return false;
+  const char* strings = nullptr;
+  for (const ElfW(Dyn)* entry = program->l_ld; entry->d_tag != DT_NULL; ++entry) {
+    if (entry->d_tag == DT_STRTAB) strings = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+  }
+  for (const ElfW(Dyn)* entry = program->l_ld; strings != nullptr && entry->d_tag != DT_NULL; ++entry) {
+    if (entry->d_tag == DT_NEEDED && std::string_view(strings + entry->d_un.d_val).starts_with("libmpi")) return true;
+  }
+  return false;
+}
+
+// The MPI in this process has been started, so nobody can start another.
+bool mpi_is_started() {
+  const auto initialized = reinterpret_cast<int (*)(int*)>(::dlsym(RTLD_DEFAULT, "MPI_Initialized"));
+  int started = 0;
+  return initialized != nullptr && initialized(&started) == 0 && started != 0;
+}
+
+// The MPI that the program uses by itself. One that only came with a library does not count: Debian's LibTorch brings
+// Open MPI with it since Debian 13.
 std::optional<std::string> linked_mpi() {
   void* const symbol = ::dlsym(RTLD_DEFAULT, "MPI_Get_library_version");
-  if (symbol == nullptr) return std::nullopt;
+  if (symbol == nullptr || !(program_needs_mpi() || mpi_is_started())) return std::nullopt;
   std::array<char, 8192> text{};  // MPI_MAX_LIBRARY_VERSION_STRING is 256 in Open MPI and 8192 in MPICH
   int length = 0;
   reinterpret_cast<int (*)(char*, int*)>(symbol)(text.data(), &length);
@@ -150,8 +174,9 @@ Result<std::string> find_plugin(const std::string& backend, const Environment& e
 Result<Plugin> load_plugin(const std::string& backend, const Environment& environment) {
   const Result<std::string> path = find_plugin(backend, environment);
   if (!path.ok()) return path.status();
-  // Global: the components that Open MPI loads by itself look for its symbols there.
-  if (void* const library = ::dlopen(path->c_str(), RTLD_NOW | RTLD_GLOBAL)) return use(*path, library);
+  // Global: the components that Open MPI loads by itself look for its symbols there. Deep: the plug-in finds its own
+  // MPI first, where a library of the program (LibTorch) has brought another one.
+  if (void* const library = ::dlopen(path->c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_DEEPBIND)) return use(*path, library);
   return Status(StatusCode::unavailable,
                 fmt::format("the MPI plug-in {} cannot be loaded: {}. Is its MPI installed?", *path, ::dlerror()));
 }

@@ -14,8 +14,8 @@ namespace lockstep::mpi {
 // "openmpi" and "mpich" are the names of plug-ins and of backends; "mpi" leaves the choice to us.
 //
 // Which plug-in `backend` means, in this order: the one that it names; that of the MPI with which the program is
-// linked (`linked`: the text of MPI_Get_library_version, or nothing); that of the mpirun which started this process
-// (OMPI_* is Open MPI's, PMI_* MPICH's); the only one that there is. Pure.
+// linked or which it has started (`linked`: the text of MPI_Get_library_version, or nothing); that of the mpirun
+// which started this process (OMPI_* is Open MPI's, PMI_* MPICH's); the only one that there is. Pure.
 // invalid_argument: the program is linked with another MPI, or was started by another's mpirun, than `backend` says.
 Result<std::string> choose_plugin(const std::string& backend, const std::optional<std::string>& linked,
                                   const Environment& environment);
