@@ -392,7 +392,11 @@ void MpiEngine::finish_at_exit() {
   };
   const Deadline deadline = Deadline::after(in_doubt ? Clock::duration(kFinalizeLimitInDoubt) : kFinalizeLimit);
   const Status ended = run("MPI_Finalize", finalize, deadline, in_vain);
-  if (!ended.ok()) log_warn("{}; not all processes have come to their end", ended.to_string());
+  if (ended.ok()) {
+    thread_.join();  // it makes no more calls, and ends
+  } else {
+    log_warn("{}; not all processes have come to their end", ended.to_string());
+  }
 }
 
 }  // namespace lockstep::mpi
