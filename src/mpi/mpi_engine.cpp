@@ -166,7 +166,7 @@ Status MpiEngine::run(std::string_view what, std::function<int()> call, Deadline
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) return {StatusCode::closed, fmt::format("{}: MPI is not used any more", what)};
-    tasks_.push_back([call = std::move(call), result] { result->set_value(call()); });
+    tasks_.emplace_back([call = std::move(call), result] { result->set_value(call()); });
   }
   wake();
   const auto next_look = [&] {

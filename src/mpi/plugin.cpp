@@ -144,7 +144,7 @@ std::vector<std::string> plugin_paths(const std::string& name, const std::string
   }
   std::vector<std::string> paths;
   if (!folder.empty()) paths.push_back(folder + "/lockstep/" + file);
-  for (const std::string& directory : run_path) paths.push_back(directory + "/" + file);
+  for (const std::string& directory : run_path) paths.push_back(fmt::format("{}/{}", directory, file));
   return paths;
 }
 

@@ -1,7 +1,7 @@
 /* The C interface between Lockstep and an MPI plug-in.
  *
  * A plug-in is a shared library that is linked with one MPI and exports one function,
- *   const lockstep_mpi_plugin* lockstep_mpi_plugin_entry(void);
+ *   const lockstep_mpi_plugin* lockstep_mpi_plugin_entry();
  * Nothing else in Lockstep knows mpi.h or links MPI. The table is constant and lives as long as the process.
  *
  * Every function but error_text returns 0, or an error code of that MPI for error_text; none ends the process
@@ -56,11 +56,11 @@ typedef struct lockstep_mpi_plugin {
    * May wait for all processes of the job. Once in a process where it started MPI, else again after each release. */
   int (*init)(lockstep_mpi_combine combine, lockstep_mpi_world* world);
   /* Calls `callback` once, on the thread that finalises MPI, at the start of MPI_Finalize. Once in a process. */
-  int (*at_finalize)(void (*callback)(void));
+  int (*at_finalize)(void (*callback)());
   /* Frees what init made besides MPI itself. Not after MPI_Finalize. */
-  int (*release)(void);
+  int (*release)();
   /* MPI_Finalize. Waits for all processes. */
-  int (*finalize)(void);
+  int (*finalize)();
   void (*error_text)(int code, char* text, size_t size);
 
   /* A copy of MPI_COMM_WORLD: `*comm` may be used once `*request` is complete. Collective. */
@@ -97,10 +97,10 @@ typedef struct lockstep_mpi_plugin {
    * number of elements that came, for recv. */
   int (*test)(lockstep_mpi_request* request, int* done, size_t* received);
   /* Advances MPI where nothing is pending here: peers may wait for bytes that this process still holds. */
-  int (*advance)(void);
+  int (*advance)();
 } lockstep_mpi_plugin;
 
-typedef const lockstep_mpi_plugin* (*lockstep_mpi_entry)(void);
+typedef const lockstep_mpi_plugin* (*lockstep_mpi_entry)();
 
 #ifdef __cplusplus
 }
