@@ -175,9 +175,11 @@ Result<Plugin> load_plugin(const std::string& backend, const Environment& enviro
   const Result<std::string> path = find_plugin(backend, environment);
   if (!path.ok()) return path.status();
   // Global: the components that Open MPI loads by itself look for its symbols there. Deep: the plug-in finds its own
-  // MPI first, where a library of the program (LibTorch) has brought another one. Not where the program itself is
-  // linked with MPI: MPI_COMM_WORLD and the like are then copies in the program, which all must share.
-  const int deep = linked_mpi() ? 0 : RTLD_DEEPBIND;
+  // MPI first, where a library of the program (LibTorch 2.x in Debian) has brought another one. Only there: a deep
+  // library does not share what the program replaces (malloc, environ), and an MPI with which the program itself is
+  // linked must be shared, since MPI_COMM_WORLD and the like are copies in the program.
+  const bool brought = ::dlsym(RTLD_DEFAULT, "MPI_Init_thread") != nullptr && !linked_mpi();
+  const int deep = brought ? RTLD_DEEPBIND : 0;
   if (void* const library = ::dlopen(path->c_str(), RTLD_NOW | RTLD_GLOBAL | deep)) return use(*path, library);
   return Status(StatusCode::unavailable,
                 fmt::format("the MPI plug-in {} cannot be loaded: {}. Is its MPI installed?", *path, ::dlerror()));
