@@ -1,4 +1,4 @@
-# cmake -D CASE=... -D SOURCE=<root> -D BUILD=<build tree> -D WORK=<scratch folder> -D MPIS=<with a plug-in> -P run.cmake
+# cmake -D CASE=... -D SOURCE=<root> -D BUILD=<build tree> -D WORK=<scratch folder> -D MPIS=<with a plug-in, by commas> -P run.cmake
 # Installs, then builds and runs a project as a user would have it.
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
@@ -31,7 +31,8 @@ elseif(CASE STREQUAL "find_package_ddp")
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component engine)
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix --component ddp)
   build_and_run(find_package_ddp -DCMAKE_PREFIX_PATH=${WORK}/prefix)
-  foreach(engine IN LISTS MPIS)
+  string(REPLACE "," ";" engines "${MPIS}")
+  foreach(engine IN LISTS engines)
     find_program(mpirun_${engine} mpirun.${engine})
     if(NOT mpirun_${engine})
       continue()
