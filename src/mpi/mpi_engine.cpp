@@ -109,7 +109,13 @@ Status MpiEngine::start(Deadline deadline) {
   auto found = std::make_shared<lockstep_mpi_world>();
   const auto before = Clock::now();
   const Status started = run(
-      "starting MPI", [mpi = plugin_.table, found] { return mpi->init(combine, found.get()); }, deadline);
+      "starting MPI",
+      [this, found] {
+        const int code = plugin_.table->init(combine, found.get());
+        has_world_ = found->size > 0;
+        return code;
+      },
+      deadline);
   if (started.code() == StatusCode::timed_out) {
     return {
         StatusCode::timed_out,
@@ -323,7 +329,7 @@ void MpiEngine::pause(bool worked, bool busy) {
     if (woken) quiet_since_ = Clock::now();
     if (woken || stopping_) return;
   }
-  if (!busy && !failed_ && world_.size > 0) mpi().advance();
+  if (!busy && !failed_ && has_world_) mpi().advance();
 }
 
 void MpiEngine::retire(const Status& reason) {

@@ -80,7 +80,7 @@ class MpiEngine {
   bool a_process_has_ended();
 
   const Plugin plugin_;
-  lockstep_mpi_world world_{};  // constant after start()
+  lockstep_mpi_world world_{};  // constant after start(), which the progress thread does not wait for
   std::thread thread_;
   std::atomic<std::thread::id> thread_id_{};
   std::atomic<bool> failed_{false};
@@ -100,6 +100,7 @@ class MpiEngine {
   // Of the progress thread.
   Deadline::Clock::time_point quiet_since_{};
   Deadline::Clock::time_point last_check_{};
+  bool has_world_ = false;  // MPI has started: it moves bytes only while it is called
 };
 
 }  // namespace lockstep::mpi
