@@ -264,8 +264,11 @@ bool MpiEngine::a_process_has_ended() {
 
 void MpiEngine::abandon(std::vector<Operation> operations) {
   set_failed();
-  const std::lock_guard lock(mutex_);
-  for (Operation& operation : operations) abandoned_->push_back(std::move(operation));
+  // MPI may write to their memory as long as the process lives: they are never destroyed.
+  static std::mutex* const mutex = new std::mutex;
+  static auto* const kept = new std::vector<Operation>;
+  const std::lock_guard lock(*mutex);
+  for (Operation& operation : operations) kept->push_back(std::move(operation));
 }
 
 void MpiEngine::progress() {

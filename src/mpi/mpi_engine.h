@@ -95,7 +95,6 @@ class MpiEngine {
   std::vector<std::shared_ptr<Channel>> channels_;  // guarded by mutex_
   MemberRecord self_;                               // guarded by mutex_
   std::vector<MemberRecord> processes_;             // guarded by mutex_
-  std::vector<Operation>* const abandoned_ = new std::vector<Operation>;  // guarded by mutex_; never destroyed
 
   // Of the progress thread.
   Deadline::Clock::time_point quiet_since_{};
