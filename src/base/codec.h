@@ -25,8 +25,10 @@ class ByteWriter {
  public:
   template <std::integral T>
   void put(T value) {
-    const auto* first = reinterpret_cast<const std::byte*>(&value);
-    bytes_.insert(bytes_.end(), first, first + sizeof(T));
+    // Not insert(): g++ 12 at -O3 believes that it writes past the end.
+    const std::size_t end = bytes_.size();
+    bytes_.resize(end + sizeof(T));
+    std::memcpy(bytes_.data() + end, &value, sizeof(T));
   }
   void put_bytes(std::span<const std::byte> bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
   // u32 length, then the bytes.
