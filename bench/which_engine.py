@@ -6,7 +6,7 @@
 
 Runs `lockstep bench all_reduce` and `lockstep bench ddp` on one host and between network namespaces (which need root),
 each with every engine that is there, and prints Markdown; with --write it replaces what stands between the two markers of that page.
-About 12 minutes on 2 cores that nothing else uses. --quick tries everything once and measures nothing worth keeping. --keep leaves the
+About 15 minutes on 2 cores that nothing else uses. --quick tries everything once and measures nothing worth keeping. --keep leaves the
 JSON of every run in a folder; a run whose JSON is there already is not repeated.
 """
 import argparse
@@ -183,7 +183,7 @@ class Page:
         head = ["", "all_reduce to 4 KiB", "to 256 KiB", "to 64 MiB"] + ["DDP " + model for model in MODELS]
         lost = "".join(f"- {loss}\n" for loss in self.losses) or "- nowhere\n"
         missing = "".join(f"- {remark}\n" for remark in self.runner.remarks)
-        return (f"Measured on {machine()}, {time.strftime('%Y-%m-%d')}, load {os.getloadavg()[2]:.1f}.\n\n"
+        return (f"Measured on {machine()}, {time.strftime('%Y-%m-%d')}.\n\n"
                 "### The fastest engine\n\n" + table(head, self.best)
                 + f"### Where Lockstep is slower than another (below {LOSS})\n\n{lost}\n"
                 + (f"### Remarks of the runs\n\n{missing}\n" if missing else "") + "### All figures\n\n" + self.text)
