@@ -73,4 +73,13 @@ std::vector<std::exception_ptr> exceptions_of_processes(int size, const std::fun
   return exceptions;
 }
 
+std::string bytes_of_process(const std::string& mine, int owner, const std::string& backend) {
+  at::Tensor size = at::full({1}, static_cast<std::int64_t>(mine.size()), at::kLong);
+  world(backend)->broadcast(size, owner, {}).wait();
+  at::Tensor bytes = at::empty({size.item<std::int64_t>()}, at::kByte);
+  if (world()->rank() == owner) std::memcpy(bytes.data_ptr(), mine.data(), mine.size());
+  world()->broadcast(bytes, owner, {}).wait();
+  return {static_cast<const char*>(bytes.data_ptr()), static_cast<std::size_t>(bytes.numel())};
+}
+
 }  // namespace lockstep::testing

@@ -15,9 +15,11 @@ namespace lockstep::testing {
 bool ranks_are_processes(const std::string& backend);
 
 // Runs `body` in the first `size` processes, over a group of these; the others wait. What each rank threw is known to
-// all: as it was thrown on the rank itself, as its text elsewhere. Tests that look at what other ranks left in common
-// variables cannot run like this.
+// all: as it was thrown on the rank itself, as its text elsewhere.
 std::vector<std::exception_ptr> exceptions_of_processes(int size, const std::function<void(const Group&)>& body,
                                                         const std::string& backend);
+
+// The bytes that process `owner` gives. All processes call it.
+std::string bytes_of_process(const std::string& mine, int owner, const std::string& backend);
 
 }  // namespace lockstep::testing

@@ -1,8 +1,12 @@
 #include "ddp/test_ranks.h"
 
 #include <ATen/Parallel.h>
+#include <torch/serialize.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <sstream>
 #include <thread>
 
 #include "ddp/backends/registry.h"
@@ -80,6 +84,28 @@ void run_ranks(int size, const std::function<void(const Group&)>& body, const st
   for (const std::exception_ptr& exception : exceptions_of_ranks(size, body, backend)) {
     if (exception) std::rethrow_exception(exception);
   }
+}
+
+std::string shared(const std::string& value, int owner) {
+  return ranks_are_processes(test_backend()) ? bytes_of_process(value, owner, test_backend()) : value;
+}
+
+double shared(double value, int owner) {
+  const std::string bytes = shared(std::string(reinterpret_cast<const char*>(&value), sizeof value), owner);
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+std::vector<at::Tensor> shared(const std::vector<at::Tensor>& tensors, int owner) {
+  if (!ranks_are_processes(test_backend())) return tensors;
+  std::ostringstream written;
+  if (std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.defined(); })) {
+    torch::save(tensors, written);
+  }
+  std::istringstream bytes(shared(written.str(), owner));
+  std::vector<at::Tensor> result;
+  torch::load(result, bytes);
+  return result;
 }
 
 }  // namespace lockstep::testing

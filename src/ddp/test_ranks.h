@@ -29,4 +29,10 @@ std::vector<std::string> errors_of_ranks(int size, const std::function<void(cons
 // Throws what the lowest failing rank threw.
 void run_ranks(int size, const std::function<void(const Group&)>& body, const std::string& backend = test_backend());
 
+// What rank `owner` left in a common variable, after its ranks have ended. Threads have it in common; where ranks are
+// processes, each has its own, and this gives the owner's to all. Called by all, outside of the ranks.
+std::string shared(const std::string& value, int owner);
+double shared(double value, int owner);
+std::vector<at::Tensor> shared(const std::vector<at::Tensor>& tensors, int owner);
+
 }  // namespace lockstep::testing

@@ -150,6 +150,7 @@ TEST(ZeroRedundancyOptimizer, ConsolidatedStateGoesOnInOneProcessAndBack) {
     zero.step();
     EXPECT_THROW(saved(zero), Error) << "the collected state is old";
   });
+  archive = testing::shared(archive, 1);
   const std::string plain_archive = saved(plain);
   run_steps(plain, expected, 3, 6);
 

@@ -111,12 +111,19 @@ bool Channel::test_running() {
   for (std::size_t i = 0; i < running_.size();) {
     int done = 0;
     std::size_t received = 0;
-    const int code = settings_.mpi->test(running_[i].request, &done, &received);
+    int code = settings_.mpi->test(running_[i].request, &done, &received);
     if (done == 0) {
       ++i;
       continue;
     }
     ended = true;
+    if (code == 0 && running_[i].then) {
+      code = std::exchange(running_[i].then, nullptr)(&running_[i].request);
+      if (code == 0) {
+        ++i;
+        continue;
+      }
+    }
     Operation operation = std::move(running_[i]);
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
     if (operation.collective) collective_runs_ = false;
@@ -166,6 +173,7 @@ void Channel::check() {
 
 void Channel::end(Operation operation, const Status& outcome) {
   operation.start = nullptr;
+  operation.then = nullptr;
   operation.finish = nullptr;
   std::shared_ptr<detail::WorkState> work = std::move(operation.work);
   operation.memory.reset();

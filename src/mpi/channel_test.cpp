@@ -62,6 +62,40 @@ class MpiChannel : public ::testing::Test {
   lockstep_mpi_request first_, second_;
 };
 
+TEST_F(MpiChannel, AnOperationOfTwoCallsIsOneOperation) {
+  Operation two = operation("a", &first_);
+  two.then = [this](lockstep_mpi_request** request) {
+    started_.push_back("a, second call");
+    *request = &second_;
+    return 0;
+  };
+  const Work work = channel_.submit(std::move(two));
+  const Work next = channel_.submit(operation("b", &first_));
+  first_.done = true;
+  channel_.advance();
+  channel_.advance();
+  EXPECT_THAT(started_, ElementsAre("a", "a, second call"));
+  EXPECT_FALSE(work.test());
+  EXPECT_EQ(channel_.standing().front, 1U);
+  second_.done = true;
+  channel_.advance();
+  EXPECT_TRUE(work.test());
+  EXPECT_TRUE(work.error().ok());
+  channel_.advance();
+  EXPECT_TRUE(next.test());
+}
+
+TEST_F(MpiChannel, ASecondCallThatFailsEndsTheGroup) {
+  Operation two = operation("a", &first_);
+  two.then = [](lockstep_mpi_request**) { return 7; };
+  const Work work = channel_.submit(std::move(two));
+  first_.done = true;
+  channel_.advance();
+  EXPECT_TRUE(work.test());
+  EXPECT_THAT(told_.message(), HasSubstr("operation #1, a: MPI returned error 7: text of 7"));
+  EXPECT_FALSE(channel_.busy());
+}
+
 TEST_F(MpiChannel, CollectivesRunOneAfterTheOther) {
   const Work first = channel_.submit(operation("a", &first_));
   const Work second = channel_.submit(operation("b", &second_));

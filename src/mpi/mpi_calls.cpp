@@ -7,6 +7,7 @@
 
 #include "collectives/kernels.h"
 #include "group/call_checks.h"
+#include "mpi/half_reduction.h"
 #include "mpi/mpi_communicator.h"
 
 namespace lockstep::mpi {
@@ -73,8 +74,14 @@ Work MpiCommunicator::all_reduce(Buffer data, const ReduceOptions& options, Memo
   check_data("all_reduce", "buffer", data);
   check_reduce_op("all_reduce", data.dtype, options.op);
   check_elements("all_reduce", data.count);
+  const std::string text = text_of("all_reduce", options.op, data.count, data.dtype);
+  if (rounds_once(data.dtype, options.op)) {
+    Operation operation = make_operation(text, options.timeout);
+    half_reduction(options.op, std::move(memory)).all_reduce(operation, data);
+    return state_->channel->submit(std::move(operation));
+  }
   return submit(
-      text_of("all_reduce", options.op, data.count, data.dtype), options.timeout, std::move(memory),
+      text, options.timeout, std::move(memory),
       [=, mpi = &state_->job->engine->mpi(), comm = state_->comm](lockstep_mpi_request** request) {
         return mpi->all_reduce(comm, some(data.data), data.count, static_cast<int>(data.dtype), mpi_op(options.op),
                                request);
@@ -87,9 +94,14 @@ Work MpiCommunicator::reduce(Buffer data, int root, const ReduceOptions& options
   check_data("reduce", "buffer", data);
   check_reduce_op("reduce", data.dtype, options.op);
   check_elements("reduce", data.count);
+  const std::string text = fmt::format("{} to rank {}", text_of("reduce", options.op, data.count, data.dtype), root);
+  if (rounds_once(data.dtype, options.op)) {
+    Operation operation = make_operation(text, options.timeout);
+    half_reduction(options.op, std::move(memory)).reduce(operation, data, root);
+    return state_->channel->submit(std::move(operation));
+  }
   return submit(
-      fmt::format("{} to rank {}", text_of("reduce", options.op, data.count, data.dtype), root), options.timeout,
-      std::move(memory),
+      text, options.timeout, std::move(memory),
       [=, mpi = &state_->job->engine->mpi(), comm = state_->comm](lockstep_mpi_request** request) {
         return mpi->reduce(comm, some(data.data), data.count, static_cast<int>(data.dtype), mpi_op(options.op), root,
                            request);
@@ -144,9 +156,15 @@ Work MpiCommunicator::reduce_scatter(ConstBuffer input, Buffer output, const Red
   check_count("reduce_scatter", "input", input.count, times(size(), output.count),
               "size of the group times the output's");
   check_elements("reduce_scatter", input.count);
+  const std::string text = text_of("reduce_scatter", options.op, output.count, input.dtype);
+  if (rounds_once(input.dtype, options.op)) {
+    Operation operation = make_operation(text, options.timeout);
+    half_reduction(options.op, std::move(memory)).reduce_scatter(operation, input, output);
+    return state_->channel->submit(std::move(operation));
+  }
   const Input from = apart(input, output, std::move(memory));
   return submit(
-      text_of("reduce_scatter", options.op, output.count, input.dtype), options.timeout, from.memory,
+      text, options.timeout, from.memory,
       [=, data = from.data, mpi = &state_->job->engine->mpi(), comm = state_->comm](lockstep_mpi_request** request) {
         return mpi->reduce_scatter(comm, data, some(output.data), output.count, static_cast<int>(input.dtype),
                                    mpi_op(options.op), request);

@@ -126,13 +126,22 @@ Status MpiCommunicator::health() const {
   return state_->watch->health();
 }
 
+Operation MpiCommunicator::make_operation(std::string text, std::optional<std::chrono::milliseconds> timeout) const {
+  Operation operation;
+  operation.text = std::move(text);
+  operation.timeout = timeout.value_or(state_->timeout);
+  return operation;
+}
+
+HalfReduction MpiCommunicator::half_reduction(ReduceOp op, Memory memory) const {
+  return {&state_->job->engine->mpi(), state_->comm, rank(), size(), op, std::move(memory)};
+}
+
 Work MpiCommunicator::submit(std::string text, std::optional<std::chrono::milliseconds> timeout, Memory memory,
                              std::function<int(lockstep_mpi_request**)> start,
                              std::function<Status(std::size_t)> finish, bool collective) {
-  Operation operation;
-  operation.text = std::move(text);
+  Operation operation = make_operation(std::move(text), timeout);
   operation.collective = collective;
-  operation.timeout = timeout.value_or(state_->timeout);
   operation.start = std::move(start);
   operation.finish = std::move(finish);
   operation.memory = std::move(memory);

@@ -8,13 +8,15 @@
 
 #include "lockstep/group/options.h"
 #include "lockstep/group/work.h"
+#include "mpi/half_reduction.h"
 #include "mpi/mpi_job.h"
 
 namespace lockstep::mpi {
 
 // The contract of the calls is ProcessGroup's (lockstep/group/process_group.h), with these differences:
-// - 16-bit floats are rounded after each addition, not once at the end; avg of integers and floats is the sum, divided.
-// - Whether all ranks get the same bits, and the same in every run, is MPI's affair.
+// - avg is the sum, divided.
+// - Whether all ranks get the same bits, and the same in every run, is MPI's affair; but sums and products of 16-bit
+//   floats are Lockstep's own (half_reduction.h).
 // - Ranks that call different operations are found out after a second where MPI waits; where MPI completes them, nobody
 // notices.
 // - After a failure memory that MPI may still write to is never freed.
@@ -70,6 +72,8 @@ class MpiCommunicator {
   static std::shared_ptr<MpiCommunicator> make(const MpiWorld& world, const std::string& key, const std::string& name,
                                                std::chrono::milliseconds timeout);
   static void close(const State& state);
+  Operation make_operation(std::string text, std::optional<std::chrono::milliseconds> timeout) const;
+  HalfReduction half_reduction(ReduceOp op, Memory memory) const;
   Work submit(std::string text, std::optional<std::chrono::milliseconds> timeout, Memory memory,
               std::function<int(lockstep_mpi_request**)> start, std::function<Status(std::size_t)> finish = {},
               bool collective = true);

@@ -21,6 +21,8 @@ struct Operation {
   std::chrono::milliseconds timeout{0};
   // Starts it (a call of the plug-in); on the progress thread.
   std::function<int(lockstep_mpi_request**)> start;
+  // The second call of an operation that takes two, after the first is complete. May be empty.
+  std::function<int(lockstep_mpi_request**)> then = {};
   // After success, on the progress thread; `received` counts for recv. May be empty.
   std::function<Status(std::size_t received)> finish = {};
   // What the buffers live in. Kept until MPI is done with them: where a failed group leaves a request behind, for ever.

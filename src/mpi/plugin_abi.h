@@ -7,7 +7,8 @@
  * Every function but error_text returns 0, or an error code of that MPI for error_text; none ends the process
  * because of an error of MPI on a communicator made here. All are called by one thread at a time (the progress thread),
  * from init to finalize. Element types and operations are the numbers of lockstep::DType and lockstep::ReduceOp
- * (lockstep/collectives/types.h); `avg` never comes here. Counts are of elements and at most 2^31 - 1. */
+ * (lockstep/collectives/types.h); `avg` never comes here, nor do sum and prod of 16-bit
+ * floats. Counts are of elements and at most 2^31 - 1. */
 #pragma once
 
 #include <stddef.h>
@@ -24,8 +25,8 @@ extern "C" {
 typedef struct lockstep_mpi_comm lockstep_mpi_comm;
 typedef struct lockstep_mpi_request lockstep_mpi_request;
 
-/* accumulator[i] = operand[i] op accumulator[i], for types and operations that MPI lacks: 16-bit floats, and
- * min and max that must give NaN where an input is NaN. May be called from any function below. */
+/* accumulator[i] = operand[i] op accumulator[i], for what MPI lacks: min and max that give NaN where an
+ * input is NaN, and those of 16-bit floats. May be called from any function below. */
 typedef void (*lockstep_mpi_combine)(int dtype, int op, const void* operand, void* accumulator, size_t count);
 
 /* As in MPI: the higher ones include the lower ones. */

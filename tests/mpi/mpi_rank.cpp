@@ -115,6 +115,23 @@ void reduces_halves(const World& world) {
   std::vector<Float16> half(1001, Float16{0x4000});  // 2
   world->all_reduce(Buffer(std::span(half)), {.op = ReduceOp::avg}).wait();
   for (const Float16 value : half) require(value.bits == 0x4000, "avg of f16");
+  // Rounded once: 60000 + 60000 is no f16, its half is; 2048 + 1 + 1 is 2050, and each addition rounded gives 2048.
+  half.assign(1001, Float16{0x7b53});  // 60000 or so
+  world->all_reduce(Buffer(std::span(half)), {.op = ReduceOp::avg}).wait();
+  for (const Float16 value : half) require(value.bits == 0x7b53, "avg of large f16");
+  if (world->size() >= 3) {
+    const auto bits = static_cast<std::uint16_t>(world->rank() == 0 ? 0x6800 : world->rank() < 3 ? 0x3c00 : 0);
+    half.assign(1001, Float16{bits});
+    world->all_reduce(Buffer(std::span(half))).wait();
+    for (const Float16 value : half) require(value.bits == 0x6801, "sum of f16, rounded once");
+    half.assign(1001, Float16{bits});
+    world->reduce(Buffer(std::span(half)), 1).wait();
+    for (const Float16 value : half) require(world->rank() != 1 || value.bits == 0x6801, "reduce of f16, rounded once");
+    const std::vector<Float16> parts(7 * static_cast<std::size_t>(world->size()), Float16{bits});
+    std::vector<Float16> part(7);
+    world->reduce_scatter(ConstBuffer(std::span(parts)), Buffer(std::span(part))).wait();
+    for (const Float16 value : part) require(value.bits == 0x6801, "reduce_scatter of f16, rounded once");
+  }
   half.assign(1001, Float16{static_cast<std::uint16_t>(world->rank() == 0 ? 0x7e00 : 0x4000)});  // NaN on one rank
   world->all_reduce(Buffer(std::span(half)), {.op = ReduceOp::max}).wait();
   for (const Float16 value : half) require(value.bits == 0x7e00, "NaN wins in max");

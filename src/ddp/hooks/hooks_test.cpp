@@ -186,7 +186,7 @@ double traffic(const HookFactory& make, at::IntArrayRef sizes, int ranks) {
     OneGradient(sizes).reduce(*make(), at::ones(sizes), *counting);
     if (rank == 0) bytes = counting->bytes_sent();
   });
-  return bytes;
+  return testing::shared(bytes, 0);
 }
 
 TEST(Hooks, TrafficIsWhatTheyPromise) {
@@ -272,6 +272,10 @@ Tensors run_steps(const PowerSgdOptions& options, int steps, const std::function
       results[static_cast<std::size_t>(rank)].push_back(bucket.reduce(*hook, gradient_of(rank, step), *group));
     }
   });
+  for (int rank : {0, 1}) {
+    Tensors& of_rank = results[static_cast<std::size_t>(rank)];
+    of_rank = testing::shared(of_rank, rank);
+  }
   for (std::size_t i = 0; i < results[0].size(); ++i) EXPECT_TRUE(same_bits(results[0][i], results[1][i])) << i;
   return results[0];
 }

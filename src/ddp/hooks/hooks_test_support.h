@@ -51,6 +51,7 @@ inline std::vector<at::Tensor> reduce_on_ranks(const HookFactory& make, const st
     const OneGradient bucket(gradients[r].sizes(), gradients[r].scalar_type());
     results[r] = bucket.reduce(*make(), gradients[r], *group);
   });
+  for (std::size_t r = 0; r < results.size(); ++r) results[r] = shared({results[r]}, static_cast<int>(r))[0];
   return results;
 }
 
