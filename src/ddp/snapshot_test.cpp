@@ -130,7 +130,7 @@ TEST(Snapshots, TensorsOfAllKindsComeBackBitForBit) {
   ASSERT_TRUE(snapshots.load(loaded).has_value());
   EXPECT_TRUE(torch::equal(other.named_parameters()["transposed"], model.named_parameters()["transposed"]));
   for (const auto& entry : model.named_buffers()) {
-    const at::Tensor& buffer = other.named_buffers()[entry.key()];
+    const at::Tensor buffer = other.named_buffers()[entry.key()];
     EXPECT_EQ(std::memcmp(buffer.data_ptr(), entry.value().data_ptr(), buffer.nbytes()), 0) << entry.key();
   }
 }
