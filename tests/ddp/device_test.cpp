@@ -4,10 +4,13 @@
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
+#include <iostream>
+
 #include "ddp/bucket.h"
 #include "ddp/fake_device.h"
 #include "ddp/test_models.h"
 #include "lockstep/group/process_group.h"
+#include "support/process_set.h"
 
 namespace lockstep {
 namespace {
@@ -82,6 +85,56 @@ TEST(DeviceDdp, AGroupWithoutAnEngineForTheDeviceSaysSoBeforeAnythingIsSent) {
        })) {
     EXPECT_THAT(error, HasSubstr("parameter \"first.weight\""));
     EXPECT_THAT(error, HasSubstr("takes CPU tensors, this one is on privateuseone:"));
+  }
+}
+
+// Trains on devices of the rank's own and alone on the CPU with the whole batch, and compares. The backward of every
+// device runs on a thread of its own, as a GPU's does.
+int train_on(at::DeviceIndex ends, at::DeviceIndex centre) {
+  torch::set_num_threads(1);
+  testing::install_fake_device();
+  ProcessGroupScope job;
+  const Group group = testing::group_for_fake_device(job.group());
+  const at::Device device(kFake, ends);
+  // Other values on every rank: rank 0's must come to all.
+  PlacedNet net(testing::net_with_seed(static_cast<std::uint64_t>(1 + job.rank())), device, at::Device(kFake, centre));
+  testing::Net alone = testing::net_with_seed(1);
+  DistributedDataParallel<PlacedNet> ddp(net, {.process_group = group, .bucket_cap_mb = 0.01});
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  torch::optim::SGD optimizer_alone(alone->parameters(), 0.1);
+  const auto loss = [](const at::Tensor& output, const at::Tensor& target) {
+    return (output - target).square().mean();
+  };
+  for (int step = 0; step < 6; ++step) {
+    optimizer.zero_grad();
+    optimizer_alone.zero_grad();
+    loss(ddp(testing::share(testing::inputs(24), group)), testing::share(testing::targets(24), group).to(device))
+        .backward();
+    loss(alone->forward(testing::inputs(24)), testing::targets(24)).backward();
+    optimizer.step();
+    optimizer_alone.step();
+  }
+  ddp.verify_in_sync();
+  for (std::size_t i = 0; i < net->parameters().size(); ++i) {
+    const at::Tensor of_device = net->parameters()[i];
+    if (of_device.device().type() != kFake || !torch::allclose(of_device.cpu(), alone->parameters()[i], 1e-4, 1e-6)) {
+      std::cerr << "parameter " << i << " on " << of_device.device() << " differs from the CPU's\n";
+      return 1;
+    }
+  }
+  return 0;
+}
+LOCKSTEP_PROCESS_ROLE(train_on_one_device) { return train_on(0, 0); }
+LOCKSTEP_PROCESS_ROLE(train_on_two_devices) { return train_on(2, 1); }
+
+class DeviceTraining : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, DeviceTraining, ::testing::Values("train_on_one_device", "train_on_two_devices"));
+
+TEST_P(DeviceTraining, EqualsThatOfOneProcessOnTheCpu) {
+  for (const int ranks : {2, 3}) {
+    testing::ProcessSet processes = testing::start_ranks(ranks, GetParam());
+    ASSERT_TRUE(processes.wait_all(testing::in_seconds(90))) << processes.report();
+    EXPECT_TRUE(processes.all_succeeded()) << processes.report();
   }
 }
 
