@@ -16,9 +16,9 @@ function(lockstep_find_mpi engine result)
     set(includes ${flags})
     list(FILTER includes INCLUDE REGEX "^-I")
     list(TRANSFORM includes REPLACE "^-I" "")
-    # Only the C library is used.
+    # Only the C library is used; Open MPI 6 has it in two parts.
     set(libraries ${flags})
-    list(FILTER libraries INCLUDE REGEX "^-(L.+|lmpi|lmpich)$")
+    list(FILTER libraries INCLUDE REGEX "^-(L.+|lmpi|lmpich|lopen_mpi)$")
     add_library(lockstep_found_${engine} INTERFACE)
     target_include_directories(lockstep_found_${engine} SYSTEM INTERFACE ${includes})
     target_compile_definitions(lockstep_found_${engine} INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)

@@ -7,6 +7,8 @@ set -eu
 root=$1 tree=$2 build=$3 ccache=$4 kind=$5 command=$6
 shift 6
 
+# A mount itself, so that programs in it can say how mounts propagate.
+mount --bind "$root" "$root"
 mount --rbind /dev "$root/dev"
 mount --rbind /sys "$root/sys"
 mount -t proc proc "$root/proc"

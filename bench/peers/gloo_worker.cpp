@@ -18,15 +18,25 @@
 namespace lockstep::bench {
 namespace {
 
+// Gloo has taken its store by reference, and takes it by pointer since 2025.
+template <typename Context, typename Store, typename Device>
+void connect(Context& context, const std::shared_ptr<Store>& store, Device& device) {
+  if constexpr (requires { context.connectFullMesh(store, device); }) {
+    context.connectFullMesh(store, device);
+  } else {
+    context.connectFullMesh(*store, device);
+  }
+}
+
 class GlooEngine final : public Engine {
  public:
   explicit GlooEngine(const WorkerConfig& config) {
     gloo::transport::tcp::attr attributes;
     attributes.hostname = config.address.empty() ? "127.0.0.1" : config.address;
     auto device = gloo::transport::tcp::CreateDevice(attributes);
-    gloo::rendezvous::FileStore store(config.rendezvous);
+    const auto store = std::make_shared<gloo::rendezvous::FileStore>(config.rendezvous);
     auto context = std::make_shared<gloo::rendezvous::Context>(config.rank, config.size);
-    context->connectFullMesh(store, device);
+    connect(*context, store, device);
     context_ = context;
   }
 

@@ -268,10 +268,9 @@ TEST(ConvertSyncBatchNorm, TrainsAModelOfTypedMembersLikeOneProcess) {
 
 TEST(ConvertSyncBatchNorm, LeavesOtherBatchNormsAlone) {
   const at::Tensor input = at::randn({6, kChannels});
-  torch::nn::BatchNorm1d before(kChannels);
-  const at::Tensor expected = before(input);
   run_ranks(2, [&](const std::shared_ptr<TensorGroup>& group) {
-    torch::nn::BatchNorm1d converted(kChannels), other(kChannels);
+    torch::nn::BatchNorm1d before(kChannels), converted(kChannels), other(kChannels);
+    const at::Tensor expected = before(input);
     EXPECT_EQ(convert_sync_batchnorm(converted, group), 1);
     EXPECT_TRUE(at::equal(other(input), expected));
     torch::nn::Linear none(2, 2);

@@ -90,6 +90,10 @@ std::string shared(const std::string& value, int owner) {
   return ranks_are_processes(test_backend()) ? bytes_of_process(value, owner, test_backend()) : value;
 }
 
+void meet() {
+  if (ranks_are_processes(test_backend())) meet_processes(test_backend());
+}
+
 double shared(double value, int owner) {
   const std::string bytes = shared(std::string(reinterpret_cast<const char*>(&value), sizeof value), owner);
   std::memcpy(&value, bytes.data(), sizeof value);

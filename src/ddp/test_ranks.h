@@ -34,5 +34,7 @@ void run_ranks(int size, const std::function<void(const Group&)>& body, const st
 std::string shared(const std::string& value, int owner);
 double shared(double value, int owner);
 std::vector<at::Tensor> shared(const std::vector<at::Tensor>& tensors, int owner);
+// Where ranks are processes: returns when all have called it. Outside of the ranks.
+void meet();
 
 }  // namespace lockstep::testing
