@@ -89,7 +89,9 @@ std::vector<std::string> mpirun_command(const MpiJob& job) {
 }
 
 std::vector<std::string> mpirun_environment(const MpiJob& job) {
-  if (job.network == nullptr || job.mpi != "mpich") return {};
+  if (job.network == nullptr) return {};
+  // Open MPI 5 and later count no slots on hosts that are named by address. Earlier ones do not know the variable.
+  if (job.mpi == "openmpi") return {"PRTE_MCA_rmaps_default_mapping_policy=:OVERSUBSCRIBE"};
   // Debian's MPICH moves bytes with UCX, which would see through namespaces: to it they are one host, with shared
   // memory.
   return {"UCX_TLS=tcp,self", fmt::format("UCX_NET_DEVICES={}", VirtualNetwork::kDevice)};

@@ -1,12 +1,10 @@
 """The models of bench/ddp/models.h in PyTorch, with parameters in the same order."""
 import math
-import os
 
 import torch
 from torch import nn
 
-# Since 2.4 PyTorch's store asks for libuv, and Debian builds PyTorch without it.
-os.environ.setdefault("USE_LIBUV", "0")
+import torch_store  # noqa: F401
 
 
 def mlp(widths):
