@@ -2,9 +2,10 @@
 
 Since 2.4 PyTorch's stores ask for libuv, which Debian's PyTorch is built without; USE_LIBUV=0 does not reach all of them.
 """
+import sys
+
 import torch
 import torch.distributed as dist
-from torch.distributed import rendezvous
 
 if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 4):
     class TcpStoreWithoutLibuv(dist.TCPStore):
@@ -12,4 +13,6 @@ if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 4):
             named["use_libuv"] = False
             super().__init__(*arguments, **named)
 
-    dist.TCPStore = rendezvous.TCPStore = TcpStoreWithoutLibuv
+    dist.TCPStore = TcpStoreWithoutLibuv
+    # torch.distributed has a function of the same name.
+    sys.modules["torch.distributed.rendezvous"].TCPStore = TcpStoreWithoutLibuv
