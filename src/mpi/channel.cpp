@@ -178,6 +178,11 @@ void Channel::end(Operation operation, const Status& outcome) {
   std::shared_ptr<detail::WorkState> work = std::move(operation.work);
   operation.memory.reset();
   if (operation.collective) set_front();
+  if (operation.collective && outcome.ok()) {
+    const std::lock_guard lock(mutex_);
+    standing_.done = operation.sequence;
+    standing_.done_text = operation.text;
+  }
   work->complete(outcome);
   const std::lock_guard lock(mutex_);
   if (--pending_ == 0) idle_.notify_all();

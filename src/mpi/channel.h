@@ -16,9 +16,11 @@ namespace lockstep::mpi {
 
 // How far a rank has come with the collectives of a group, for those who wait for it.
 struct Standing {
-  std::uint64_t issued = 0;  // number of the last collective that the program issued
-  std::uint64_t front = 0;   // number of the oldest that is not complete; 0: none
-  std::string text;          // of the oldest
+  std::uint64_t issued = 0;    // number of the last collective that the program issued
+  std::uint64_t front = 0;     // number of the oldest that is not complete; 0: none
+  std::string text;            // of the oldest
+  std::uint64_t done = 0;      // number of the last that has succeeded; 0: none
+  std::string done_text = {};  // of that one
   Deadline::Clock::time_point front_issued = {};
   std::optional<Deadline::Clock::time_point> expired = {};  // when the deadline of the oldest was seen to have passed
 

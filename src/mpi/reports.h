@@ -17,6 +17,8 @@ struct Report {
   bool left = false;  // destroyed the group
   std::string who;    // "rank 3 (host node7, pid 4711)"
   std::string text;   // of operation `front`
+  std::uint64_t done = 0;
+  std::string done_text = {};  // of operation `done`
 
   friend bool operator==(const Report&, const Report&) = default;
 };
@@ -27,7 +29,8 @@ Result<Report> parse_report(std::string_view text);
 // Whether this rank's oldest collective can still succeed, as far as the reports (by rank, this one's and missing ones
 // left out) tell. Ok: nothing is known against it.
 //   peer_lost   a rank has left the group without having issued it
-//   mismatch    another rank is at the same number with another operation; names both
+//   mismatch    another rank called another operation with the same number: it waits in it too, or MPI has just
+//               completed it there; names both
 //   timed_out   only if `expired`: who has not issued it
 Status judge(const std::string& group, int rank, int size, const Standing& mine, const std::map<int, Report>& others,
              bool expired, std::chrono::milliseconds waited);

@@ -19,11 +19,16 @@ Status judged(std::map<int, Report> others, bool expired) {
 }
 
 TEST(MpiReports, SurviveTheStore) {
-  const Report report{
-      .issued = 12, .front = 11, .left = true, .who = "rank 1 (host h, pid 3)", .text = "all_reduce(sum) of 3 f32"};
+  const Report report{.issued = 12,
+                      .front = 11,
+                      .left = true,
+                      .who = "rank 1 (host h, pid 3)",
+                      .text = "all_reduce(sum) of 3 f32",
+                      .done = 10,
+                      .done_text = "barrier"};
   EXPECT_EQ(*parse_report(format(report)), report);
-  for (const char* text :
-       {"", "1", "1\n2\n3\n4\n5", "1\n2\n0\nwho", "x\n2\n0\nwho\ntext", "1\n2\n0\nwho\ntext\nmore"}) {
+  for (const char* text : {"", "1", "1\n2\n3\n4\n5\n6\n7", "1\n2\n0\n1\nwho\ntext", "x\n2\n0\n1\nwho\ntext\ndone",
+                           "1\n2\n0\nx\nwho\ntext\ndone", "1\n2\n0\n1\nwho\ntext\ndone\nmore"}) {
     EXPECT_EQ(parse_report(text).status().code(), StatusCode::protocol_error) << text;
   }
 }
@@ -59,6 +64,17 @@ TEST(MpiReports, DifferentOperationsAreNamedOnBothSides) {
   EXPECT_EQ(status.code(), StatusCode::mismatch);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("operation #5, barrier on rank 0"), HasSubstr("rank 1"),
                                       HasSubstr("all_reduce(sum) of 3 f32")));
+}
+
+TEST(MpiReports, AnotherOperationThatMpiCompletedIsNamedToo) {
+  Report done = at(1, 5, 0, "");
+  done.done = 5;
+  done.done_text = "broadcast of 3 f32 from rank 1";
+  const Status status = judged({{1, done}, {2, at(2, 5, 5)}}, false);
+  EXPECT_EQ(status.code(), StatusCode::mismatch);
+  EXPECT_THAT(status.message(), HasSubstr("rank 1 (host h, pid 7) called broadcast of 3 f32 from rank 1"));
+  done.done_text = "barrier";
+  EXPECT_TRUE(judged({{1, done}, {2, at(2, 5, 5)}}, false).ok());
 }
 
 }  // namespace

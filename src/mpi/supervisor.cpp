@@ -89,7 +89,9 @@ void Supervisor::publish(Watched& watched, bool left) {
                                            .front = standing.front,
                                            .left = left,
                                            .who = fmt::format("rank {} ({})", watched.group.rank, who_),
-                                           .text = standing.text});
+                                           .text = standing.text,
+                                           .done = standing.done,
+                                           .done_text = standing.done_text});
   if (report == watched.published) return;
   const Status written =
       store_->set(key_of(watched.group.key, watched.group.rank), report, Deadline::after(kStoreLimit));
