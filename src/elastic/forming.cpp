@@ -21,13 +21,18 @@ constexpr milliseconds kAnswerTime{1000};
 constexpr const char* kGo = "go";
 constexpr const char* kLost = "lost";
 
-// Who of the visitors that belong to the generation has gone; empty: nobody.
-std::string lost_visitor(const Forming& forming) {
+// Set by a member for whom the group stands: it may leave the door now, which is no loss.
+std::string formed_key(int rank) { return fmt::format("formed/{}", rank); }
+
+// Who of the visitors that belong to the generation has gone before the group stood for him; empty: nobody.
+std::string lost_visitor(const Forming& forming, Store& store) {
   for (const Door::Visitor& visitor : forming.visitors) {
     const auto connected = forming.door->is_connected(visitor);
-    if (connected.ok() && !*connected) {
-      return fmt::format("{} was lost while the group formed", visitor.registration.member.describe());
-    }
+    if (!connected.ok() || *connected) continue;
+    const std::string formed = formed_key(forming.answer.generation.rank_of(visitor.registration.member.id));
+    if (const auto stands = store.check(std::span(&formed, 1), Deadline::after(kAnswerTime)); stands.ok() && *stands)
+      continue;
+    return fmt::format("{} was lost while the group formed", visitor.registration.member.describe());
   }
   return "";
 }
@@ -47,7 +52,7 @@ Status meet(const Forming& forming, Store& store, Deadline deadline) {
     const Status all = store.wait(joined, Deadline::after(kLookInterval));
     if (all.ok()) return store.set(kGo, "", deadline);
     if (all.code() != StatusCode::timed_out) return all;
-    std::string lost = lost_visitor(forming);
+    std::string lost = lost_visitor(forming, store);
     if (lost.empty() && deadline.expired()) lost = "not all members came in time";
     if (lost.empty()) continue;
     LOCKSTEP_RETURN_IF_ERROR(store.set(kGo, lost, Deadline::after(kAnswerTime)));
@@ -69,7 +74,7 @@ class LossWatch {
   void run(const Forming& forming, Store& store, GuardedStore& guarded) {
     while (!done_) {
       if (forming.door != nullptr) {
-        if (const std::string lost = lost_visitor(forming); !lost.empty()) {
+        if (const std::string lost = lost_visitor(forming, store); !lost.empty()) {
           (void)store.set(kLost, lost, Deadline::after(kAnswerTime));
         }
       }
@@ -94,9 +99,12 @@ Result<std::shared_ptr<ProcessGroup>> form_group(const Forming& forming, Deadlin
   const LossWatch watch(forming, *store, *guarded);
   GroupOptions options = forming.group;
   options.init_timeout = std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline.remaining()));
+  const int rank = generation.rank_of(forming.self);
   try {
-    return ProcessGroup::create(guarded, generation.rank_of(forming.self), static_cast<int>(generation.members.size()),
-                                options);
+    auto group = ProcessGroup::create(guarded, rank, static_cast<int>(generation.members.size()), options);
+    // Where the leader is gone already, its loss ends the group by itself.
+    if (forming.door == nullptr) (void)store->set(formed_key(rank), "", Deadline::after(kAnswerTime));
+    return group;
   } catch (const Error& error) {
     return error.status();
   }
