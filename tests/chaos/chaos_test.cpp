@@ -122,6 +122,8 @@ TEST_F(Chaos, CostsNothingThatWasCommitted) {
     wait(any(1500));
   }
 
+  // Whoever came when all others had ended would wait for them.
+  ASSERT_TRUE(job.wait_for_holders(6, in_seconds(90))) << "seed " << seed << "\n" << job.report();
   ASSERT_TRUE(job.finish(in_seconds(180))) << "seed " << seed << "\n" << job.report();
   EXPECT_TRUE(job.all_succeeded()) << job.report();
   const TrainingLog log = check_training(options.plan);
