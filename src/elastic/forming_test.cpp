@@ -1,0 +1,123 @@
+#include "elastic/forming.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+
+namespace lockstep::elastic {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+const Secret kSecret("secret");
+
+Deadline soon() { return Deadline::after(seconds(20)); }
+
+// A view of a store that calls `before_set` with each key that is set.
+class ObservedStore final : public Store {
+ public:
+  ObservedStore(std::shared_ptr<Store> store, std::function<void(const std::string&)> before_set)
+      : store_(std::move(store)), before_set_(std::move(before_set)) {}
+
+  Status set(const std::string& key, const std::string& value, Deadline deadline) override {
+    before_set_(key);
+    return store_->set(key, value, deadline);
+  }
+  Result<std::string> get(const std::string& key, Deadline deadline) override { return store_->get(key, deadline); }
+  Status wait(std::span<const std::string> keys, Deadline deadline) override { return store_->wait(keys, deadline); }
+  Result<std::int64_t> add(const std::string& key, std::int64_t amount, Deadline deadline) override {
+    return store_->add(key, amount, deadline);
+  }
+  Result<std::string> compare_set(const std::string& key, const std::optional<std::string>& expected,
+                                  const std::string& desired, Deadline deadline) override {
+    return store_->compare_set(key, expected, desired, deadline);
+  }
+  Result<bool> check(std::span<const std::string> keys, Deadline deadline) override {
+    return store_->check(keys, deadline);
+  }
+  Result<bool> remove(const std::string& key, Deadline deadline) override { return store_->remove(key, deadline); }
+  Result<std::map<std::string, std::string>> list(const std::string& prefix, Deadline deadline) override {
+    return store_->list(prefix, deadline);
+  }
+  Result<std::size_t> append(const std::string& key, const std::string& value, Deadline deadline) override {
+    return store_->append(key, value, deadline);
+  }
+  Result<bool> set_last_will(const std::string& key, const std::string& value, Deadline deadline) override {
+    return store_->set_last_will(key, value, deadline);
+  }
+  Status withdraw_last_will(const std::string& key, Deadline deadline) override {
+    return store_->withdraw_last_will(key, deadline);
+  }
+  std::string describe() const override { return store_->describe(); }
+
+ private:
+  const std::shared_ptr<Store> store_;
+  const std::function<void(const std::string&)> before_set_;
+};
+
+// A leader and one member, who is registered at the leader's door.
+struct Pair {
+  Pair() {
+    leader.door = door->address();
+    visit = value_or_throw(Visit::begin(leader, {.member = member}, kSecret, soon()));
+    visitors = value_or_throw(door->visitors());
+    answer = {.kind = Answer::Kind::join, .generation = {.number = 1, .id = "g", .members = {leader, member}}};
+  }
+  Forming leaders(std::shared_ptr<Store> store) const {
+    return {.answer = answer,
+            .self = leader.id,
+            .store = std::move(store),
+            .group = {.name = "elastic"},
+            .door = door.get(),
+            .visitors = visitors};
+  }
+  Forming members() const {
+    return {.answer = answer,
+            .self = member.id,
+            .store = value_or_throw(lockstep::elastic::visit(leader, kSecret, soon())),
+            .group = {.name = "elastic"}};
+  }
+  bool member_is_at_the_door() const { return value_or_throw(door->is_connected(visitors.front())); }
+
+  Member leader{.id = "a", .host = "here", .pid = 1};
+  const Member member{.id = "b", .host = "there", .pid = 2};
+  const std::unique_ptr<Door> door = value_or_throw(Door::open("127.0.0.1", kSecret, leader.id));
+  std::unique_ptr<Visit> visit;
+  std::vector<Door::Visitor> visitors;
+  Answer answer;
+};
+
+TEST(Forming, AMemberWhoLeavesTheDoorWithItsGroupIsNotLost) {
+  Pair pair;
+  std::promise<void> member_has_left;
+  // The leader is slow with its last word. Meanwhile the group stands for the member, who leaves.
+  const auto slow = std::make_shared<ObservedStore>(pair.door->store(), [&](const std::string& key) {
+    if (!key.ends_with("/complete/0")) return;
+    ASSERT_EQ(member_has_left.get_future().wait_for(seconds(20)), std::future_status::ready);
+    while (pair.member_is_at_the_door()) std::this_thread::sleep_for(milliseconds(1));
+    std::this_thread::sleep_for(milliseconds(200));  // many looks of the leader at its door
+  });
+  auto leaders = std::async(std::launch::async, [&] { return form_group(pair.leaders(slow), soon()); });
+  const auto members = form_group(pair.members(), soon());
+  ASSERT_TRUE(members.ok()) << members.status().to_string();
+  pair.visit.reset();
+  member_has_left.set_value();
+  const auto group = leaders.get();
+  EXPECT_TRUE(group.ok()) << group.status().to_string();
+}
+
+TEST(Forming, AMemberWhoLeavesBeforeIsNamed) {
+  Pair pair;
+  auto leaders = std::async(std::launch::async, [&] { return form_group(pair.leaders(pair.door->store()), soon()); });
+  pair.visit.reset();
+  const auto group = leaders.get();
+  ASSERT_FALSE(group.ok());
+  EXPECT_EQ(group.status().code(), StatusCode::peer_lost);
+  EXPECT_THAT(group.status().message(), HasSubstr("host there, pid 2 was lost while the group formed"));
+}
+
+}  // namespace
+}  // namespace lockstep::elastic
