@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 /* A table of another version is not used. Raised by every change of this file. */
-#define LOCKSTEP_MPI_ABI_VERSION 1
+#define LOCKSTEP_MPI_ABI_VERSION 2
 #define LOCKSTEP_MPI_ENTRY "lockstep_mpi_plugin_entry"
 
 typedef struct lockstep_mpi_comm lockstep_mpi_comm;
