@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "base/log.h"
-#include "ddp/torch_compat.h"
+#include "lockstep/ddp/torch_compat.h"
 
 namespace lockstep::detail {
 

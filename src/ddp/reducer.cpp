@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "ddp/torch_compat.h"
 #include "ddp/unused_parameters.h"
+#include "lockstep/ddp/torch_compat.h"
 
 namespace lockstep::detail {
 

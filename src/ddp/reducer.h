@@ -26,8 +26,8 @@
 #include "ddp/gradient_memory.h"
 #include "ddp/pass_clock.h"
 #include "ddp/ready_tracker.h"
-#include "ddp/torch_compat.h"
 #include "lockstep/ddp/gradient_synchronizer.h"
+#include "lockstep/ddp/torch_compat.h"
 
 namespace lockstep::detail {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ddp/replica_threads.h"
-#include "ddp/torch_compat.h"
+#include "lockstep/ddp/torch_compat.h"
 
 namespace lockstep::detail {
 

@@ -8,14 +8,14 @@
 #include <optional>
 #include <utility>
 
-#include "ddp/torch_compat.h"
+#include "lockstep/ddp/torch_compat.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
 constexpr std::size_t kListedDifferences = 8;
 
-constexpr std::pair<at::ScalarType, Dtype> kTypePairs[] = {
+constexpr std::pair<std::optional<at::ScalarType>, Dtype> kTypePairs[] = {
     {at::kBool, Dtype::boolean},
     {at::kByte, Dtype::u8},
     {at::kChar, Dtype::i8},
@@ -27,10 +27,8 @@ constexpr std::pair<at::ScalarType, Dtype> kTypePairs[] = {
     {at::kLong, Dtype::i64},
     {at::kDouble, Dtype::f64},
     {at::kComplexFloat, Dtype::c64},
-#if LOCKSTEP_TORCH_AT_LEAST(2, 1)
-    {at::kFloat8_e4m3fn, Dtype::f8_e4m3},
-    {at::kFloat8_e5m2, Dtype::f8_e5m2},
-#endif
+    {compat::kFloat8_e4m3fn, Dtype::f8_e4m3},
+    {compat::kFloat8_e5m2, Dtype::f8_e5m2},
 };
 
 std::optional<Dtype> dtype_in_file(at::ScalarType type) {
@@ -42,7 +40,7 @@ std::optional<Dtype> dtype_in_file(at::ScalarType type) {
 
 at::ScalarType type_in_torch(const TensorInfo& info) {
   for (const auto& [torch_type, dtype] : kTypePairs) {
-    if (dtype == info.dtype) return torch_type;
+    if (dtype == info.dtype && torch_type) return *torch_type;
   }
   throw Error({StatusCode::invalid_argument, fmt::format("tensor \"{}\" is {}, a type that this LibTorch does not have",
                                                          info.name, info.describe())});

@@ -2,7 +2,7 @@
 
 #include <unordered_set>
 
-#include "ddp/torch_compat.h"
+#include "lockstep/ddp/torch_compat.h"
 
 namespace lockstep::detail {
 

@@ -12,8 +12,8 @@
 #include <unordered_set>
 
 #include "ddp/snapshot_state.h"
-#include "ddp/torch_compat.h"
 #include "lockstep/ddp/init.h"
+#include "lockstep/ddp/torch_compat.h"
 
 namespace lockstep::detail {
 

@@ -11,8 +11,14 @@
 #include <mutex>
 #include <system_error>
 
-#include "ddp/torch_compat.h"
 #include "group/work_state.h"
+#include "lockstep/ddp/torch_compat.h"
+
+// Where there is this, autograd looks for an accelerator that says that it is one.
+#if __has_include(<ATen/detail/PrivateUse1HooksInterface.h>)
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#define LOCKSTEP_TORCH_HAS_ACCELERATORS 1
+#endif
 
 namespace lockstep::testing {
 namespace {
@@ -169,9 +175,26 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("set_.source_Storage_storage_offset", &set_storage);
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&at::native::cpu_fallback>());
+void on_the_cpu(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
+  at::native::cpu_fallback(operation, stack);
 }
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&on_the_cpu>());
+}
+
+#if LOCKSTEP_TORCH_HAS_ACCELERATORS
+struct FakeHooks final : at::PrivateUse1HooksInterface {
+  bool hasPrimaryContext(at::DeviceIndex) const override { return true; }
+};
+
+void announce_accelerator() {
+  c10::register_privateuse1_backend("privateuseone");
+  at::RegisterPrivateUse1HooksInterface(new FakeHooks);
+}
+#else
+void announce_accelerator() {}
+#endif
 
 class FakeDeviceGroup final : public TensorGroup {
  public:
@@ -274,6 +297,7 @@ class FakeDeviceGroup final : public TensorGroup {
 void install_fake_device() {
   static const bool installed = [] {
     c10::SetAllocator(kFake, allocator());
+    announce_accelerator();
     static const c10::impl::DeviceGuardImplRegistrar registrar(kFake, new FakeGuard);
     return true;
   }();

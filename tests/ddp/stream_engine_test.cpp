@@ -8,7 +8,7 @@
 #include <iostream>
 #include <thread>
 
-#include "ddp/c10d/c10d_compat.h"
+#include "ddp/c10d/c10d_headers.h"
 #include "lockstep/lockstep.h"
 #include "support/process_set.h"
 

@@ -104,7 +104,7 @@ C10dGroup::Reduction C10dGroup::prepare(const at::Tensor& tensor, ReduceOp op) c
 }
 
 Work C10dGroup::issue(C10dOperation operation, std::optional<std::chrono::milliseconds> timeout,
-                      const std::function<compat::C10dWork()>& start) {
+                      const std::function<C10dWork()>& start) {
   operation.timeout = timeout.value_or(timeouts_.operation);
   return lane_->issue(std::move(operation), start);
 }

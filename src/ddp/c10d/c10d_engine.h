@@ -4,7 +4,7 @@
 #include <string>
 
 #include "ddp/backends/registry.h"
-#include "ddp/c10d/c10d_compat.h"
+#include "ddp/c10d/c10d_headers.h"
 
 namespace lockstep::detail {
 

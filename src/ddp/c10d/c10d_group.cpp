@@ -77,7 +77,7 @@ C10dBackendArguments C10dGroup::arguments() const {
 // An engine that connects cannot be interrupted. So it connects on a thread of its own, which is left behind, to
 // end by the engine's own timeout, when a peer is lost meanwhile.
 void C10dGroup::connect() {
-  using Backend = c10::intrusive_ptr<compat::C10dBackend>;
+  using Backend = c10::intrusive_ptr<C10dBackend>;
   const std::string context = fmt::format("connecting backend \"{}\" of group '{}'", backend(), watch_.group->name());
   const Deadline deadline = Deadline::after(timeouts_.init);
   std::promise<Backend> made;

@@ -5,7 +5,7 @@
 // has a deadline. docs/backends.md lists which promises hold on which engine.
 #pragma once
 
-#include "ddp/c10d/c10d_compat.h"
+#include "ddp/c10d/c10d_headers.h"
 
 #if LOCKSTEP_HAS_C10D
 
@@ -68,7 +68,7 @@ class C10dGroup final : public TensorGroup {
   // What the engine reduces in place of `tensor`, and how the result gets back.
   Reduction prepare(const at::Tensor& tensor, ReduceOp op) const;
   Work issue(C10dOperation operation, std::optional<std::chrono::milliseconds> timeout,
-             const std::function<compat::C10dWork()>& start);
+             const std::function<C10dWork()>& start);
   // Throws Error if the engine has no tags and this is one.
   void check_tag(int tag) const;
   // All ranks come, nothing moves: what a collective on no elements is.
@@ -79,7 +79,7 @@ class C10dGroup final : public TensorGroup {
   const C10dTimeouts timeouts_;
   const at::Device device_;       // of the engine; for one with streams, the caller's current one
   std::shared_ptr<Store> store_;  // of this group alone
-  c10::intrusive_ptr<compat::C10dBackend> backend_;
+  c10::intrusive_ptr<C10dBackend> backend_;
   std::unique_ptr<C10dLane> lane_;  // last: it uses the backend
 };
 

@@ -43,8 +43,7 @@ bool readable_within(int fd, milliseconds timeout) {
 
 }  // namespace
 
-C10dLane::C10dLane(WatchGroup watch, std::shared_ptr<Store> store, const C10dEngine& engine,
-                   compat::C10dBackend& backend)
+C10dLane::C10dLane(WatchGroup watch, std::shared_ptr<Store> store, const C10dEngine& engine, C10dBackend& backend)
     : watch_(std::move(watch)),
       store_(std::move(store)),
       engine_(engine),
@@ -68,7 +67,7 @@ C10dLane::~C10dLane() {
   watcher_.join();
 }
 
-Work C10dLane::issue(C10dOperation operation, const std::function<compat::C10dWork()>& start) {
+Work C10dLane::issue(C10dOperation operation, const std::function<C10dWork()>& start) {
   auto pending = std::make_shared<C10dOperation>(std::move(operation));
   pending->state = std::make_shared<WorkState>();
   std::lock_guard issue_lock(issue_mutex_);

@@ -9,7 +9,7 @@
 // orders its own stream. The threads only look now and then whether the device is done, for the deadlines' sake.
 #pragma once
 
-#include "ddp/c10d/c10d_compat.h"
+#include "ddp/c10d/c10d_headers.h"
 
 #if LOCKSTEP_HAS_C10D
 
@@ -38,7 +38,7 @@ struct C10dOperation {
   std::vector<at::Tensor> tensors = {};   // what c10d reads and writes
   std::function<void()> finish = {};      // after success, before our Work is complete
   std::chrono::milliseconds timeout{0};   // counts from the issue
-  compat::C10dWork work = {};             // c10d's
+  C10dWork work = {};                     // c10d's
   std::shared_ptr<WorkState> state = {};  // ours
   Deadline::Clock::time_point issued = {};
   bool settled = false;  // guarded by the lane's mutex: our Work is complete
@@ -53,7 +53,7 @@ struct C10dOperation {
 class C10dLane {
  public:
   // `backend` and `engine` must outlive the lane; the store is for what the ranks tell each other of their progress.
-  C10dLane(WatchGroup watch, std::shared_ptr<Store> store, const C10dEngine& engine, compat::C10dBackend& backend);
+  C10dLane(WatchGroup watch, std::shared_ptr<Store> store, const C10dEngine& engine, C10dBackend& backend);
   // Waits for everything that was issued.
   ~C10dLane();
   C10dLane(const C10dLane&) = delete;
@@ -61,7 +61,7 @@ class C10dLane {
 
   // Calls `start`, which issues the operation to c10d, and sees to its end. Operations start in the order of the
   // calls. Throws Error if the group is dead.
-  Work issue(C10dOperation operation, const std::function<compat::C10dWork()>& start);
+  Work issue(C10dOperation operation, const std::function<C10dWork()>& start);
 
   // Ends the group on every rank. Only the first reason counts.
   void fail(const Status& reason);
@@ -102,7 +102,7 @@ class C10dLane {
   const WatchGroup watch_;
   const std::shared_ptr<Store> store_;
   const C10dEngine& engine_;
-  compat::C10dBackend& backend_;
+  C10dBackend& backend_;
   UniqueFd wake_fd_;
 
   std::mutex issue_mutex_;  // so that our order is c10d's

@@ -1,7 +1,7 @@
 // A store of ours as c10d's: LibTorch's engines meet through the store that the job's secret guards.
 #pragma once
 
-#include "ddp/c10d/c10d_compat.h"
+#include "ddp/c10d/c10d_headers.h"
 
 #if LOCKSTEP_HAS_C10D
 

@@ -30,39 +30,23 @@ class OrderlyNccl final : public Nccl {
   ~OrderlyNccl() override {
     if (aborted_) return;
     try {
-      shut_down(*this);
+      compat::shut_down_engine<Nccl>(*this);
     } catch (const std::exception& error) {
       log_warn("backend \"nccl\" did not shut down: {}", error.what());
     }
   }
   void end() {
     aborted_ = true;
-    abort_all(*this);
+    compat::abort_engine<Nccl>(*this);
   }
 
  private:
-  // Templates, because LibTorch's versions have these under the same name with other signatures, or not at all.
-  template <typename Group>
-  static void shut_down(Group& group) {
-    if constexpr (requires { group.Nccl::shutdown(); }) group.Nccl::shutdown();
-  }
-  template <typename Group>
-  static void abort_all(Group& group) {
-    if constexpr (requires { group.Nccl::abort(); }) group.Nccl::abort();
-  }
-
   bool aborted_ = false;
 };
 
 // NCCL's own answer to an error is to end the process. Lockstep ends the operations and says who was lost. A program's
 // own choice stays.
-void leave_errors_to_lockstep() {
-#if LOCKSTEP_TORCH_AT_LEAST(2, 2)
-  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 0);
-#else
-  ::setenv("NCCL_ASYNC_ERROR_HANDLING", "0", 0);
-#endif
-}
+void leave_errors_to_lockstep() { ::setenv(compat::kNcclErrorHandling, "0", 0); }
 
 c10::intrusive_ptr<C10dBackend> make_nccl(const C10dBackendArguments& arguments, at::DeviceIndex gpu, bool connect) {
   const c10::cuda::CUDAGuard guard(gpu);

@@ -1,9 +1,11 @@
-// Every difference between the LibTorch versions that Lockstep builds with (1.13 to 2.x); those of its c10d library
-// are in ddp/c10d/c10d_compat.h.
+// Every difference between the LibTorch versions that Lockstep builds with (1.13 to 2.14), c10d included; nothing else
+// looks at LibTorch's version. Public because of C10dBackend alone, whose place is backends.h: programs should not use
+// the rest, which changes with LibTorch.
 #pragma once
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/ScalarType.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -15,12 +17,31 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 
 #define LOCKSTEP_TORCH_AT_LEAST(major, minor) \
   (TORCH_VERSION_MAJOR > (major) || (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
+
+// Only declared here, so that this header serves a LibTorch without c10d too.
+namespace c10d {
+class Backend;
+class ProcessGroup;
+}  // namespace c10d
+
+namespace lockstep {
+
+// What LibTorch's engines derive from: c10d::ProcessGroup in 1.13, c10d::Backend since 2.0. The calls that Lockstep
+// makes have the same names in both.
+#if LOCKSTEP_TORCH_AT_LEAST(2, 0)
+using C10dBackend = ::c10d::Backend;
+#else
+using C10dBackend = ::c10d::ProcessGroup;
+#endif
+
+}  // namespace lockstep
 
 namespace lockstep::compat {
 
@@ -93,5 +114,32 @@ class WrappingAllocator : public c10::Allocator {
   virtual at::DataPtr allocate_bytes(std::size_t bytes) = 0;
   c10::Allocator* wrapped_;
 };
+
+// Types of one byte, where this LibTorch has them.
+#if LOCKSTEP_TORCH_AT_LEAST(2, 1)
+inline constexpr std::optional<at::ScalarType> kFloat8_e4m3fn = at::kFloat8_e4m3fn;
+inline constexpr std::optional<at::ScalarType> kFloat8_e5m2 = at::kFloat8_e5m2;
+#else
+inline constexpr std::optional<at::ScalarType> kFloat8_e4m3fn;
+inline constexpr std::optional<at::ScalarType> kFloat8_e5m2;
+#endif
+
+// The variable that tells ProcessGroupNCCL what to do about an error.
+#if LOCKSTEP_TORCH_AT_LEAST(2, 2)
+inline constexpr const char* kNcclErrorHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+#else
+inline constexpr const char* kNcclErrorHandling = "NCCL_ASYNC_ERROR_HANDLING";
+#endif
+
+// What `Engine`, a class of c10d, does for itself to say goodbye and to abort, where it can; versions have these with
+// other signatures, or not at all.
+template <typename Engine>
+void shut_down_engine(Engine& engine) {
+  if constexpr (requires { engine.Engine::shutdown(); }) engine.Engine::shutdown();
+}
+template <typename Engine>
+void abort_engine(Engine& engine) {
+  if constexpr (requires { engine.Engine::abort(); }) engine.Engine::abort();
+}
 
 }  // namespace lockstep::compat
