@@ -18,5 +18,6 @@
 #include "lockstep/ddp/sync_batch_norm.h"
 #include "lockstep/ddp/tensor_collectives.h"
 #include "lockstep/ddp/tensor_group.h"
+#include "lockstep/ddp/torch_compat.h"
 #include "lockstep/ddp/zero_redundancy_optimizer.h"
 #include "lockstep/engine.h"
