@@ -46,9 +46,11 @@ def main():
     inputs, targets = data(DIFFERENT_SAMPLES, 100)
     optimizer = torch.optim.SGD(module.parameters(), 1e-3, momentum=0.9)
     line("enter", time.monotonic_ns(), os.getpid(), process_start())
-    dist.init_process_group("gloo")
-    rank, ranks = dist.get_rank(), dist.get_world_size()
     generation = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
+    # The store outlives a restart. PyTorch 2.6 to 2.14 have no prefix of their own for each attempt, so that a rank may find the
+    # address of one that died, and wait for it.
+    store, rank, ranks = next(dist.rendezvous("env://"))
+    dist.init_process_group("gloo", store=dist.PrefixStore(f"attempt_{generation}", store), rank=rank, world_size=ranks)
     step = 0
     if os.path.exists(snapshot):
         saved = torch.load(snapshot)
