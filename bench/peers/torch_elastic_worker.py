@@ -47,8 +47,8 @@ def main():
     optimizer = torch.optim.SGD(module.parameters(), 1e-3, momentum=0.9)
     line("enter", time.monotonic_ns(), os.getpid(), process_start())
     generation = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
-    # The store outlives a restart. PyTorch 2.6 to 2.14 have no prefix of their own for each attempt, so that a rank may find the
-    # address of one that died, and wait for it.
+    # The store outlives a restart. PyTorch 2.6 to 2.14 have no prefix of their own for each attempt, so that a rank may
+    # find the address of one that died, and wait for it.
     store, rank, ranks = next(dist.rendezvous("env://"))
     dist.init_process_group("gloo", store=dist.PrefixStore(f"attempt_{generation}", store), rank=rank, world_size=ranks)
     step = 0
