@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -20,7 +21,6 @@ constexpr std::chrono::milliseconds kGoodbyeFlush{500};
 // How long a failed operation waits for others to leave it: they are at most in a reduction, which
 // takes some ten milliseconds.
 constexpr std::chrono::milliseconds kWithdrawal{300};
-constexpr std::size_t kHistory = 3;
 
 double seconds(Deadline::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -95,8 +95,7 @@ Status GroupCore::run_collective(const CollectiveCall& call, OperationTimer time
   }
   if (status.ok()) {
     completed_.store(call.descriptor.sequence, std::memory_order_relaxed);  // read by heartbeats: a report, no more
-    if (history_.size() == kHistory) history_.pop_front();
-    history_.push_back(call.descriptor);
+    history_[call.descriptor.sequence % history_.size()] = call.descriptor;
     return status;
   }
   fail(with_history(status));
@@ -107,9 +106,12 @@ Status GroupCore::run_collective(const CollectiveCall& call, OperationTimer time
 // A rank that only sends, as the root of a broadcast, goes on before the others see what it sent: then
 // the difference shows in a later operation, and the one that differed is among those before.
 Status GroupCore::with_history(const Status& status) const {
-  if (status.code() != StatusCode::mismatch || history_.empty()) return status;
+  const std::uint64_t completed = completed_.load(std::memory_order_relaxed);  // written by this thread
+  if (status.code() != StatusCode::mismatch || completed == 0) return status;
   std::vector<std::string> calls;
-  for (const auto& call : history_) calls.push_back(describe(call));
+  for (std::uint64_t back = std::min<std::uint64_t>(history_.size(), completed); back > 0; --back) {
+    calls.push_back(describe(history_[(completed - back + 1) % history_.size()]));
+  }
   return Status(status.code(), fmt::format("{} (before that, rank {} called {})", status.message(), topology_.rank,
                                            fmt::join(calls, ", ")));
 }

@@ -6,9 +6,9 @@
 // calls the ControlEvents.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -103,7 +103,7 @@ class GroupCore final : public ControlEvents {
   std::atomic<bool> left_{false};
 
   // Owned by the thread that runs the current collective.
-  std::deque<OpDescriptor> history_;  // the latest that were completed here, oldest first
+  std::array<OpDescriptor, 3> history_;  // the latest that were completed here, each at its number modulo 3
 
   mutable std::mutex mutex_;
   std::vector<PeerProgress> progress_;   // guarded by mutex_; by rank

@@ -209,6 +209,23 @@ TEST(ProcessGroupErrors, DifferentOperationsFailOnAllRanksAndNameBothSides) {
   });
 }
 
+TEST(ProcessGroupErrors, AMismatchSaysWhatWasCalledBefore) {
+  const auto message_after = [](int barriers) {
+    std::string message;
+    on_all_ranks(ProcessGroup::create_threads(2), [&](ProcessGroup& group) {
+      for (int i = 0; i < barriers; ++i) group.barrier();
+      std::vector<float> data(group.rank() == 1 ? 11 : 10);
+      const Status status = error_of([&] { group.all_reduce(std::span(data)); });
+      if (group.rank() == 0) message = status.message();
+    });
+    return message;
+  };
+  EXPECT_EQ(message_after(0).find("before that"), std::string::npos);
+  EXPECT_NE(message_after(1).find(" called barrier #1)"), std::string::npos);
+  EXPECT_NE(message_after(2).find(" called barrier #1, barrier #2)"), std::string::npos);
+  EXPECT_NE(message_after(7).find(" called barrier #5, barrier #6, barrier #7)"), std::string::npos);
+}
+
 TEST(ProcessGroupErrors, ARankThatDoesNotComeIsNamedAtTheDeadline) {
   const auto groups = ProcessGroup::create_threads(3, {.timeout = 20s});
   on_all_ranks(groups, [](ProcessGroup& group) {
