@@ -79,6 +79,7 @@ struct FakeGuard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getStream(at::Device device) const noexcept override {
     return c10::Stream(c10::Stream::UNSAFE, device, current_streams[device.index()]);
   }
+  c10::Stream getDefaultStream(at::Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
     const c10::Stream before = getStream(stream.device());
     current_streams[stream.device_index()] = static_cast<int>(stream.id());
