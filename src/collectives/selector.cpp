@@ -222,7 +222,8 @@ Status run_algorithm(const Selector& selector, const CollectiveCall& call, Colle
     case Algorithm::direct: return run_stream(reduces(kind) ? stream_direct : stream_exchange, call, context);
     case Algorithm::pair: return run_stream(stream_pair, call, context);
     case Algorithm::small:
-      return run_stream(kind == CollectiveKind::reduce ? stream_reduce_small : stream_small, call, context);
+      if (kind == CollectiveKind::reduce) return run_stream(stream_reduce_small, call, context);
+      return run_stream(context.topology.crowded ? stream_small_crowded : stream_small, call, context);
     case Algorithm::tree: return run_stream(stream_broadcast_tree, call, context);
     case Algorithm::chain: return run_stream(stream_broadcast_chain, call, context);
     case Algorithm::hierarchical: return hierarchical_all_reduce(call, context);

@@ -25,6 +25,8 @@ Status stream_direct(const StreamPart& part, StreamTransport& streams, WaitScope
 Status stream_pair(const StreamPart& part, StreamTransport& streams, WaitScope& scope);
 // all_reduce, all_gather and barrier of few bytes: n times the input travels to every rank.
 Status stream_small(const StreamPart& part, StreamTransport& streams, WaitScope& scope);
+// The same with the fewest messages, for ranks that share processors.
+Status stream_small_crowded(const StreamPart& part, StreamTransport& streams, WaitScope& scope);
 // broadcast: fewest hops; the root sends log2(n) times.
 Status stream_broadcast_tree(const StreamPart& part, StreamTransport& streams, WaitScope& scope);
 // broadcast: every rank sends once, while it receives.

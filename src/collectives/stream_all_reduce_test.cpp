@@ -31,6 +31,7 @@ constexpr Algorithm kRing{"ring", stream_ring, true};
 constexpr Algorithm kDirect{"direct", stream_direct, false};
 constexpr Algorithm kPair{"pair", stream_pair, false};
 constexpr Algorithm kSmall{"small", stream_small, false};
+constexpr Algorithm kSmallCrowded{"small_crowded", stream_small_crowded, false};
 
 bool ring_takes(DType dtype) { return element_size(dtype) >= 4; }
 
@@ -171,7 +172,7 @@ class StreamReduction : public ::testing::TestWithParam<int> {
     return {.size = GetParam(), .kind = kind, .streams = streams, .options = small_pieces()};
   }
   std::vector<Algorithm> algorithms() const {
-    std::vector<Algorithm> all{kRing, kDirect, kSmall};
+    std::vector<Algorithm> all{kRing, kDirect, kSmall, kSmallCrowded};
     if (GetParam() <= 2) all.push_back(kPair);
     return all;
   }

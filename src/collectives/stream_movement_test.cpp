@@ -76,7 +76,7 @@ TEST_P(StreamMovement, BroadcastReachesEveryRankFromAnyRoot) {
 }
 
 TEST_P(StreamMovement, AllGatherGivesEveryRankAllParts) {
-  for (const StreamFunction function : {stream_all_gather_ring, stream_exchange, stream_small}) {
+  for (const StreamFunction function : {stream_all_gather_ring, stream_exchange, stream_small, stream_small_crowded}) {
     for (const std::size_t count : counts()) {
       if (count > 1000 && n() > 5) continue;
       for (const bool in_place : {false, true}) {
@@ -172,13 +172,14 @@ TEST_P(StreamMovement, AllToAllInPlaceAndOutOfPlace) {
 
 TEST_P(StreamMovement, NobodyLeavesABarrierBeforeAllHaveCome) {
   std::atomic<std::size_t> came{0};
-  for (std::size_t round = 1; round <= 20; ++round) {
+  for (std::size_t round = 1; round <= 40; ++round) {
+    const StreamFunction function = round % 2 == 0 ? stream_small : stream_small_crowded;
     std::vector<std::size_t> seen(n());
     const auto results = group_.run([&](std::size_t rank, StreamTransport& streams, WaitScope& scope) {
       CollectiveCall call;
       call.descriptor.sequence = round;
       ++came;
-      Status status = stream_small(whole_group(call, static_cast<int>(rank), streams.all_ranks()), streams, scope);
+      Status status = function(whole_group(call, static_cast<int>(rank), streams.all_ranks()), streams, scope);
       seen[rank] = came.load();
       return status;
     });

@@ -6,7 +6,8 @@
 // heard from all knows that all have come.
 //
 // Few ranks (up to kDirectRanks) send their input to every other rank at once: one message latency,
-// n-1 messages per rank.
+// n-1 messages per rank. Where ranks share processors, the messages count and not the latency: only up to three
+// ranks, for whom it makes no difference, do so.
 //
 // More ranks use Bruck's algorithm, log2(n) rounded up rounds. Rank r keeps the inputs in the order
 // r, r+1, r+2, ... (modulo n), own one first. In round k it knows 2^k of them and sends them (or as
@@ -24,6 +25,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kDirectRanks = 8;
+constexpr std::size_t kDirectRanksCrowded = 3;
 
 bool reduces(const StreamPart& part) { return part.descriptor.kind == CollectiveKind::all_reduce; }
 
@@ -88,11 +90,19 @@ Status small_bruck(const StreamPart& part, StreamTransport& streams, WaitScope& 
   return {};
 }
 
+Status small(const StreamPart& part, std::size_t direct_ranks, StreamTransport& streams, WaitScope& scope) {
+  begin_part(streams, part, StreamAlgorithm::small);
+  return part.size() <= direct_ranks ? small_direct(part, streams, scope) : small_bruck(part, streams, scope);
+}
+
 }  // namespace
 
 Status stream_small(const StreamPart& part, StreamTransport& streams, WaitScope& scope) {
-  begin_part(streams, part, StreamAlgorithm::small);
-  return part.size() <= kDirectRanks ? small_direct(part, streams, scope) : small_bruck(part, streams, scope);
+  return small(part, kDirectRanks, streams, scope);
+}
+
+Status stream_small_crowded(const StreamPart& part, StreamTransport& streams, WaitScope& scope) {
+  return small(part, kDirectRanksCrowded, streams, scope);
 }
 
 }  // namespace lockstep

@@ -96,7 +96,9 @@ class MeshBuilder {
                          .host = record.host,
                          .pid = record.pid,
                          .host_index = labels[static_cast<std::size_t>(record.rank)],
-                         .local_index = 0});
+                         .local_index = 0,
+                         .machine = record.machine,
+                         .processors = record.processors});
     }
     mesh_.topology = make_topology(context_.rank, std::move(members));
     for (int peer = 0; peer < mesh_.topology.size(); ++peer) {

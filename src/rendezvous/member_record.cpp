@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x5652534C;  // "LSRV"
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 constexpr std::size_t kMaxTextBytes = 255;
 constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 10;
 constexpr std::size_t kMaxValueBytes = std::size_t{64} << 10;
@@ -65,10 +65,11 @@ void put_member(ByteWriter& writer, const MemberRecord& record) {
   writer.put(record.rank);
   writer.put(record.world_size);
   writer.put(record.pid);
-  for (const auto* text :
-       {&record.host, &record.process_space, &record.network_space, &record.host_id, &record.unix_name}) {
+  for (const auto* text : {&record.host, &record.process_space, &record.network_space, &record.host_id,
+                           &record.unix_name, &record.machine}) {
     put_text(writer, *text);
   }
+  writer.put(record.processors);
 }
 
 Result<MemberRecord> take_member(ByteReader& reader) {
@@ -78,11 +79,13 @@ Result<MemberRecord> take_member(ByteReader& reader) {
   record.rank = reader.get<std::int32_t>();
   record.world_size = reader.get<std::int32_t>();
   record.pid = reader.get<std::int64_t>();
-  for (auto* text : {&record.host, &record.process_space, &record.network_space, &record.host_id, &record.unix_name}) {
+  for (auto* text : {&record.host, &record.process_space, &record.network_space, &record.host_id, &record.unix_name,
+                     &record.machine}) {
     *text = reader.get_string(kMaxTextBytes);
   }
+  record.processors = reader.get<std::int32_t>();
   if (!reader.ok() || record.nonce.empty() || record.world_size < 1 || record.rank < 0 ||
-      record.rank >= record.world_size) {
+      record.rank >= record.world_size || record.processors < 0) {
     return malformed();
   }
   return record;

@@ -23,6 +23,8 @@ struct MemberRecord {
   std::string network_space;  // equal for processes in one network namespace
   std::string host_id;        // LOCKSTEP_HOST_ID; ranks with different ones count as different hosts
   std::string unix_name;      // abstract Unix name on which it listens
+  std::string machine = {};   // equal for processes of one machine, whatever their namespaces; empty: it cannot be told
+  std::int32_t processors = 0;  // of the machine; 0: it cannot be told
 
   // "rank 3 (host node7, pid 4711)"
   std::string describe() const;

@@ -17,7 +17,9 @@ MemberRecord sample(int rank) {
           .process_space = "p",
           .network_space = "w",
           .host_id = "",
-          .unix_name = "lockstep-1"};
+          .unix_name = "lockstep-1",
+          .machine = "m",
+          .processors = 64};
 }
 
 // No prefix of a record and no record with a byte too many is accepted.
@@ -41,6 +43,9 @@ TEST(MemberRecord, RanksOutsideTheirWorldAreRefused) {
   record.rank = 8;
   EXPECT_FALSE(parse_member_records(format(record)).ok());
   record.rank = -1;
+  EXPECT_FALSE(parse_member_records(format(record)).ok());
+  record = sample(0);
+  record.processors = -1;
   EXPECT_FALSE(parse_member_records(format(record)).ok());
   record = sample(0);
   record.nonce.clear();
@@ -69,7 +74,7 @@ TEST(MemberRecord, ListsSurviveTheTrip) {
 TEST(MemberRecord, AnotherVersionOrKindIsNamed) {
   auto bytes = format(sample(0));
   bytes[4] = 9;
-  EXPECT_THAT(parse_member_records(bytes).status().message(), HasSubstr("version 9, where this process has version 1"));
+  EXPECT_THAT(parse_member_records(bytes).status().message(), HasSubstr("version 9, where this process has version 2"));
   EXPECT_THAT(parse_invitation(format(sample(0))).status().message(), HasSubstr("kind 1, where kind 2 was expected"));
   EXPECT_THAT(parse_ranks("no such thing").status().message(), HasSubstr("not a rendezvous record"));
 }

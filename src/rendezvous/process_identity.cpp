@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <climits>
 #include <fstream>
@@ -48,7 +49,9 @@ MemberRecord claim_rank(int rank, int world_size, const std::string& host_id) {
           .process_space = space(machine, "/proc/self/ns/pid"),
           .network_space = space(machine, "/proc/self/ns/net"),
           .host_id = host_id,
-          .unix_name = "lockstep-" + random_hex(16)};
+          .unix_name = "lockstep-" + random_hex(16),
+          .machine = machine,
+          .processors = static_cast<std::int32_t>(std::max(0L, ::sysconf(_SC_NPROCESSORS_ONLN)))};
 }
 
 bool known_to_have_ended(const MemberRecord& record, const MemberRecord& self) {

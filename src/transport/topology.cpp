@@ -2,10 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+bool is_crowded(const std::vector<Member>& members) {
+  std::map<std::string, int> ranks_of;
+  for (const Member& member : members) ++ranks_of[member.machine];
+  return std::any_of(members.begin(), members.end(), [&](const Member& member) {
+    return !member.machine.empty() && member.processors > 0 && ranks_of[member.machine] > member.processors;
+  });
+}
+
+}  // namespace
 
 std::string Member::describe() const { return fmt::format("rank {} (host {}, pid {})", rank, host, pid); }
 
@@ -21,6 +33,7 @@ Topology make_topology(int rank, std::vector<Member> members) {
     member.local_index = static_cast<int>(ranks.size());
     ranks.push_back(member.rank);
   }
+  topology.crowded = is_crowded(members);
   topology.members = std::move(members);
   return topology;
 }

@@ -13,6 +13,9 @@ struct Member {
   std::int64_t pid = 0;
   int host_index = 0;   // index into Topology::hosts
   int local_index = 0;  // index into hosts[host_index]
+  // Hosts may be containers of one machine. Empty and 0: it cannot be told.
+  std::string machine = {};  // equal for ranks of one machine
+  int processors = 0;        // of the machine
 
   // "rank 3 (host node7, pid 4711)"
   std::string describe() const;
@@ -22,6 +25,8 @@ struct Topology {
   int rank = 0;                         // mine
   std::vector<Member> members;          // by rank
   std::vector<std::vector<int>> hosts;  // ranks of each host, ascending; hosts in order of their first rank
+  // Some machine has more ranks than processors. The same on all ranks.
+  bool crowded = false;
 
   int size() const { return static_cast<int>(members.size()); }
   const Member& me() const { return members[static_cast<std::size_t>(rank)]; }
@@ -32,7 +37,7 @@ struct Topology {
 };
 
 // From each member's host_index (any labels that are equal for ranks of one host) fills
-// `hosts` and renumbers host_index and local_index as described above.
+// `hosts` and `crowded` and renumbers host_index and local_index as described above.
 Topology make_topology(int rank, std::vector<Member> members);
 
 }  // namespace lockstep
