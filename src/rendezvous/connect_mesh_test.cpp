@@ -126,6 +126,23 @@ TEST(ConnectMeshOnce, ThirtyTwoRanks) {
   expect_mesh(meshes);
 }
 
+// Hosts of their own by name, but all on this machine.
+TEST(ConnectMeshOnce, RanksKnowThatTheyShareProcessors) {
+  const int processors = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  if (processors > 16) GTEST_SKIP() << "this machine has " << processors << " processors, more than the ranks here";
+  for (const int size : {processors, processors + 1}) {
+    if (size == 1) continue;
+    MemoryPlace place;
+    auto setups = world_of(size, place);
+    for (RankSetup& setup : setups) setup.options.host_id = "host" + std::to_string(setup.rank);
+    const auto meshes = connect_all(setups);
+    for (const auto& mesh : meshes) {
+      ASSERT_TRUE(mesh.ok()) << mesh.status().message();
+      EXPECT_EQ(mesh->topology.crowded, size > processors);
+    }
+  }
+}
+
 TEST(ConnectMeshOnce, WithASecret) {
   MemoryPlace place;
   auto setups = world_of(3, place);
