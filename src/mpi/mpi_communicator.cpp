@@ -77,6 +77,8 @@ void MpiCommunicator::close(const State& state) {
         "MPI_Comm_free", [mpi = &state.job->engine->mpi(), comm = state.comm] { return mpi->free_comm(comm); },
         Deadline::after(std::chrono::seconds(10)));
     if (!freed.ok()) log_debug("{}", freed.to_string());
+  } else {
+    MpiEngine::abandon(state.comm);
   }
   state.job->engine->remove(state.channel);
 }

@@ -262,13 +262,31 @@ bool MpiEngine::a_process_has_ended() {
                      [this](const MemberRecord& other) { return known_to_have_ended(other, self_); });
 }
 
+namespace {
+
+// What MPI may use as long as the process lives: never destroyed.
+struct Abandoned {
+  std::mutex mutex;
+  std::vector<Operation> operations;              // guarded by mutex
+  std::vector<lockstep_mpi_comm*> communicators;  // guarded by mutex
+};
+
+Abandoned& abandoned() {
+  static auto* const all = new Abandoned;
+  return *all;
+}
+
+}  // namespace
+
 void MpiEngine::abandon(std::vector<Operation> operations) {
   set_failed();
-  // MPI may write to their memory as long as the process lives: they are never destroyed.
-  static std::mutex* const mutex = new std::mutex;
-  static auto* const kept = new std::vector<Operation>;
-  const std::lock_guard lock(*mutex);
-  for (Operation& operation : operations) kept->push_back(std::move(operation));
+  const std::lock_guard lock(abandoned().mutex);
+  for (Operation& operation : operations) abandoned().operations.push_back(std::move(operation));
+}
+
+void MpiEngine::abandon(lockstep_mpi_comm* communicator) {
+  const std::lock_guard lock(abandoned().mutex);
+  abandoned().communicators.push_back(communicator);
 }
 
 void MpiEngine::progress() {
