@@ -38,6 +38,18 @@ constexpr std::chrono::seconds kFinalizeLimitInDoubt{5};
 constexpr std::chrono::seconds kAfterAnEnd{2};
 constexpr milliseconds kInVainInterval{100};
 
+// What MPI may use as long as the process lives: never destroyed.
+struct Abandoned {
+  std::mutex mutex;
+  std::vector<Operation> operations;              // guarded by mutex
+  std::vector<lockstep_mpi_comm*> communicators;  // guarded by mutex
+};
+
+Abandoned& abandoned() {
+  static auto* const all = new Abandoned;
+  return *all;
+}
+
 struct Process {
   std::mutex mutex;
   std::weak_ptr<MpiEngine> current;  // guarded by mutex
@@ -261,22 +273,6 @@ bool MpiEngine::a_process_has_ended() {
   return std::any_of(processes_.begin(), processes_.end(),
                      [this](const MemberRecord& other) { return known_to_have_ended(other, self_); });
 }
-
-namespace {
-
-// What MPI may use as long as the process lives: never destroyed.
-struct Abandoned {
-  std::mutex mutex;
-  std::vector<Operation> operations;              // guarded by mutex
-  std::vector<lockstep_mpi_comm*> communicators;  // guarded by mutex
-};
-
-Abandoned& abandoned() {
-  static auto* const all = new Abandoned;
-  return *all;
-}
-
-}  // namespace
 
 void MpiEngine::abandon(std::vector<Operation> operations) {
   set_failed();

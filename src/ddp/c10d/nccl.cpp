@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "ddp/c10d/c10d_group.h"
 #include "ddp/c10d/gpu_choice.h"
+#include "lockstep/ddp/torch_compat.h"
 
 namespace lockstep::detail {
 
