@@ -11,18 +11,6 @@ at::Tensor alias(const at::Tensor& owner, std::int64_t offset, at::IntArrayRef s
   return result.set_(owner.storage(), owner.storage_offset() + offset, sizes, strides);
 }
 
-// Gradients have the parameter's strides where these fill the memory without gaps, as autograd's do.
-std::vector<std::int64_t> gradient_strides(const at::Tensor& parameter) {
-  if (parameter.is_non_overlapping_and_dense()) return parameter.strides().vec();
-  std::vector<std::int64_t> strides(static_cast<std::size_t>(parameter.dim()));
-  std::int64_t next = 1;
-  for (std::int64_t d = parameter.dim() - 1; d >= 0; --d) {
-    strides[static_cast<std::size_t>(d)] = next;
-    next *= std::max<std::int64_t>(parameter.size(d), 1);
-  }
-  return strides;
-}
-
 void copy_scaled(const at::Tensor& to, const at::Tensor& from, double scale) {
   if (!from.defined() || scale == 0) {
     to.zero_();
@@ -36,6 +24,17 @@ void copy_scaled(const at::Tensor& to, const at::Tensor& from, double scale) {
 }
 
 }  // namespace
+
+std::vector<std::int64_t> gradient_strides(const at::Tensor& parameter) {
+  if (parameter.is_non_overlapping_and_dense()) return parameter.strides().vec();
+  std::vector<std::int64_t> strides(static_cast<std::size_t>(parameter.dim()));
+  std::int64_t next = 1;
+  for (std::int64_t d = parameter.dim() - 1; d >= 0; --d) {
+    strides[static_cast<std::size_t>(d)] = next;
+    next *= std::max<std::int64_t>(parameter.size(d), 1);
+  }
+  return strides;
+}
 
 Bucket::Bucket(TensorGroup& group, std::vector<at::Tensor> parameters, bool alone)
     : group_(group), parameters_(std::move(parameters)), alone_(alone), dtype_(parameters_[0].scalar_type()) {
@@ -66,7 +65,8 @@ void Bucket::adopt(const at::Tensor& gradient) {
   if (gradient.defined() && gradient.strides() == at::IntArrayRef(strides)) {
     flat_ = alias(gradient, 0, {count_}, {1});
   } else {
-    flat_ = group_.empty(count_, dtype_, device());
+    if (!own_.defined()) own_ = group_.empty(count_, dtype_, device());
+    flat_ = own_;
   }
   views_ = {alias(flat_, 0, parameter.sizes(), strides)};
 }

@@ -1,8 +1,8 @@
 // A bucket: gradients that are reduced together, and the memory that this happens in.
 //
 // A packed bucket has memory of its own (the group's, on the parameters' device), into which gradients are copied. A
-// bucket of one large gradient has none: it is reduced in the gradient's own memory, wherever autograd put it. Knows
-// tensors and their device's streams, not autograd. Not thread-safe.
+// bucket of one large gradient needs none as long as it can be reduced in the gradient's own memory, wherever autograd
+// put it. Knows tensors and their device's streams, not autograd. Not thread-safe.
 #pragma once
 
 #include <vector>
@@ -11,6 +11,10 @@
 #include "lockstep/ddp/comm_hook.h"
 
 namespace lockstep::detail {
+
+// Strides of a parameter's gradient: the parameter's own if they fill its memory without gaps, as autograd does it.
+// Ranks add their gradients in the order of memory, so these must be equal on all ranks.
+std::vector<std::int64_t> gradient_strides(const at::Tensor& parameter);
 
 class Bucket {
  public:
@@ -23,8 +27,8 @@ class Bucket {
   at::Device device() const { return parameters_[0].device(); }
 
   // Takes the gradient of the slot-th parameter in, times `scale` (exactly 0 makes it zero, even if
-  // it is NaN). `gradient` may be undefined: zero. Alone, the bucket borrows the gradient's memory, or, where
-  // the gradient must stay as it is, has some of its own for this pass.
+  // it is NaN). `gradient` may be undefined: zero. Alone, the bucket borrows the gradient's memory, or, if that
+  // memory must stay as it is, uses its own.
   enum class Memory { the_gradients, own };
   void put(std::size_t slot, const at::Tensor& gradient, double scale, Memory memory = Memory::the_gradients);
   // What is reduced: flat and contiguous. All slots must have been put.
@@ -33,8 +37,8 @@ class Bucket {
   // given away.
   void gather_streams();
   GradBucket for_hook(std::size_t index, bool is_last) const;
-  // After the reduction: the slot's gradient in the bucket's own memory, shaped as the parameter. Stays
-  // valid as long as the tensor lives.
+  // After the reduction: the slot's gradient, shaped as the parameter. In the bucket's own memory it is valid until the
+  // next put().
   const at::Tensor& reduced(std::size_t slot) const { return views_[slot]; }
   // True if reduced(slot) is the memory of `gradient` itself, so that nothing has to be copied.
   bool in_place(std::size_t slot, const at::Tensor& gradient) const;
@@ -51,6 +55,7 @@ class Bucket {
   std::int64_t count_ = 0;
   at::Tensor flat_;                // alone: only during a pass
   std::vector<at::Tensor> views_;  // alone: only during a pass
+  at::Tensor own_;                 // alone: made when a gradient's memory could not be used, then kept
   StreamSet put_on_;               // of this pass; empty on the CPU
 };
 

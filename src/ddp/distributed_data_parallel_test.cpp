@@ -326,18 +326,22 @@ TEST(DdpBackward, ForwardsWithoutBackwardDoNoHarm) {
   });
 }
 
+// The exception of a hook on the first layer's weight comes while gradients are still missing, that of a hook on the
+// input when all have arrived and are in flight.
 TEST(DdpBackward, AnExceptionInBackwardIsFollowedByASentence) {
-  const auto errors = errors_of_ranks(2, [](const Group& group) {
-    torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));
-    DistributedDataParallel ddp(net, {.process_group = group});
-    at::Tensor x = torch::ones({1, 2});
-    at::Tensor middle = net->ptr(0)->as<torch::nn::Linear>()->forward(x);
-    middle.register_hook([](const at::Tensor&) { throw std::runtime_error("the program's own"); });
-    ddp(x);
-    EXPECT_THROW(net->ptr(1)->as<torch::nn::Linear>()->forward(middle).sum().backward(), std::runtime_error);
-    ddp(x);
-  });
-  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("if backward() threw an exception"));
+  for (const bool at_the_end : {false, true}) {
+    const auto errors = errors_of_ranks(2, [&](const Group& group) {
+      torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));
+      DistributedDataParallel ddp(net, {.process_group = group});
+      at::Tensor x = torch::ones({1, 2}).requires_grad_(true);
+      const auto fail = [](const at::Tensor&) { throw std::runtime_error("the program's own"); };
+      (at_the_end ? x : net->parameters()[0]).register_hook(fail);
+      EXPECT_THROW(ddp(x).sum().backward(), std::runtime_error);
+      ddp(x.detach());
+    });
+    for (const std::string& error : errors)
+      EXPECT_THAT(error, HasSubstr("the last backward() ended with an exception"));
+  }
 }
 
 TEST(DdpBackward, OperationsMayEndAfterTheReplicaThatIssuedThem) {

@@ -8,6 +8,7 @@
 #include "base/codec.h"
 #include "ddp/replica_state.h"
 #include "ddp/snapshot_state.h"
+#include "ddp/tensor_broadcast.h"
 
 namespace lockstep::detail {
 namespace {
@@ -209,7 +210,7 @@ void ElasticState::transfer(TensorGroup& group, int source) {
   const std::vector<at::Tensor> own = tensors();
   std::vector<at::Tensor> received;
   for (const at::Tensor& tensor : own) received.push_back(gives ? tensor : at::empty_like(tensor));
-  broadcast_tensors(group, received, source);
+  TensorBroadcast(group, received).run(source);
   // Whoever is here has everything; only now what was there before is given up.
   if (gives) return;
   const Numbers theirs = numbers_from_bytes(numbers);

@@ -1,4 +1,4 @@
-// Large gradients come to life in registered memory.
+// Large gradients are allocated in registered memory.
 //
 // Autograd hands over gradients in tensors that it has just allocated. Copying them into a bucket
 // costs a pass over memory; so while a backward runs, LibTorch's CPU allocator is asked for the

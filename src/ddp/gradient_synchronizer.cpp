@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
 #include <unordered_set>
 
+#include "ddp/parameter_watch.h"
 #include "ddp/reducer.h"
 #include "ddp/replica_state.h"
+#include "ddp/tensor_broadcast.h"
 #include "lockstep/ddp/init.h"
 
 namespace lockstep {
@@ -52,6 +55,8 @@ class GradientSynchronizer::Impl {
         group_(group_or_default(options.process_group)),
         parameters_(selected(parameters, options.parameters_to_ignore)),
         buffers_(selected(buffers, options.parameters_to_ignore)),
+        buffer_broadcast_(*group_, tensors_of(buffers_)),
+        buffers_differ_(!options.init_sync),
         active_(group_->size()) {
     at::NoGradGuard no_grad;
     const NamedTensors trained = needing_gradients(parameters_);
@@ -63,41 +68,42 @@ class GradientSynchronizer::Impl {
       detail::check_same_model(*group_, parameters_, buffers_);
       detail::broadcast_differing(*group_, all_tensors(), 0);
     }
+    watch_ = std::make_unique<detail::ParameterWatch>(parameters_, buffers_);
     reducer_ = std::make_unique<detail::Reducer>(group_, trained, options_);
   }
 
+  void check_unchanged(const NamedTensors& parameters, const NamedTensors& buffers) const {
+    watch_->check_same(selected(parameters, options_.parameters_to_ignore),
+                       selected(buffers, options_.parameters_to_ignore));
+  }
+
   void before_forward(std::int64_t samples) {
-    if (!c10::GradMode::is_enabled()) return;
+    if (!c10::GradMode::is_enabled()) return before_evaluation();
     forward_begin_ = detail::PassClock::Clock::now();
     at::NoGradGuard no_grad;
     reducer_->check_last_pass();
-    const bool synchronise = reducer_->synchronise();
+    training_ = watch_->check();
+    const bool synchronise = reducer_->synchronise() && training_;
+    record_ = detail::ForwardRecord{.synchronise = synchronise};
     if (joining_) exchange_presence(true, synchronise);
-    if (options_.sample_weighted) {
-      if (!synchronise) {
-        throw Error(
-            {StatusCode::invalid_argument,
-             "DdpOptions::sample_weighted does not work with no_sync(): the batches that are accumulated would get "
-             "the weight of the last one. Pass the whole batch to one forward"});
-      }
-      samples_ = next_samples_ >= 0 ? next_samples_ : samples;
-      next_samples_ = -1;
-      if (samples_ < 0) {
-        throw Error({StatusCode::invalid_argument,
-                     "DdpOptions::sample_weighted: forward has no tensor argument to count samples by; call "
-                     "set_sample_count() before it"});
-      }
-      count_samples();
-    }
-    reducer_->set_scale([this] { return scale(); });
-    if (synchronise && options_.broadcast_buffers) detail::broadcast_tensors(*group_, tensors_of(buffers_), authority_);
+    if (options_.sample_weighted) weigh_samples(samples);
+    if (synchronise && !reducer_->awaits_backward()) broadcast_buffers();
+    buffers_differ_ = true;  // this forward may change them
     if (synchronise && !joining_ && options_.verify_every > 0 && ++forwards_ % options_.verify_every == 0)
       verify_in_sync();
   }
 
   void after_forward(const std::vector<at::Tensor>& outputs) {
     if (!c10::GradMode::is_enabled()) return;
-    reducer_->expect_backward(outputs);
+    if (!record_) {
+      throw Error({StatusCode::invalid_argument,
+                   "GradientSynchronizer::after_forward: call before_forward() first, once for each forward"});
+    }
+    detail::ForwardRecord record = std::move(*record_);
+    record_.reset();
+    if (!training_) return;
+    reducer_->set_scale([this] { return scale(); });
+    reducer_->expect_backward(outputs, std::move(record));
     reducer_->logging_data().forward_seconds =
         std::chrono::duration<double>(detail::PassClock::Clock::now() - forward_begin_).count();
   }
@@ -111,21 +117,27 @@ class GradientSynchronizer::Impl {
       at::NoGradGuard no_grad;
       reducer_->check_last_pass();
       while (exchange_presence(false, false)) shadow_step();
-      detail::broadcast_tensors(*group_, all_tensors(), authority_);
+      detail::TensorBroadcast(*group_, all_tensors()).run(authority_);
     } catch (const std::exception& error) {
       joining_ = false;
       group_->abort(fmt::format("rank {} left join() with an exception: {}", group_->rank(), error.what()));
       throw;
     }
     joining_ = false;
+    divide_by_active_ = false;
     active_ = group_->size();
     authority_ = 0;
     reducer_->set_authority(0);
   }
 
+  void sync_buffers() {
+    buffer_broadcast_.run(authority_);
+    buffers_differ_ = false;
+  }
+
   void verify_in_sync() {
     at::NoGradGuard no_grad;
-    if (options_.broadcast_buffers) detail::broadcast_tensors(*group_, tensors_of(buffers_), authority_);
+    broadcast_buffers();
     detail::check_identical(*group_, parameters_, options_.broadcast_buffers ? buffers_ : NamedTensors());
   }
 
@@ -148,21 +160,64 @@ class GradientSynchronizer::Impl {
     return all;
   }
 
-  void count_samples() {
-    total_samples_ = at::full({1}, samples_, at::kLong);
-    counted_ = group_->all_reduce(total_samples_, {});
+  void broadcast_buffers() {
+    if (options_.broadcast_buffers) sync_buffers();
   }
 
-  double scale() {
-    if (options_.sample_weighted) {
-      counted_.wait();
-      const auto total = static_cast<double>(total_samples_.item<std::int64_t>());
-      return total > 0 ? static_cast<double>(samples_) * group_->size() / total : 0.0;
+  // The first forward without gradients after training: all ranks are to evaluate with the same statistics. Not while
+  // a graph waits for its backward, which may need the buffers as they are.
+  void before_evaluation() {
+    if (!options_.broadcast_buffers || !buffers_differ_ || buffer_broadcast_.empty() || joining_ ||
+        reducer_->awaits_backward()) {
+      return;
     }
-    return divide_by_active_ ? static_cast<double>(group_->size()) / active_ : 1.0;
+    try {
+      sync_buffers();
+    } catch (const Error& error) {
+      throw Error(error.status().with_context(fmt::format(
+          "rank {}: the first forward without gradients after training takes the buffers (running statistics) from "
+          "rank {} on all ranks, so all of them must call it. To evaluate on some ranks only, call sync_buffers() on "
+          "all ranks before",
+          group_->rank(), authority_)));
+    }
   }
 
-  // Tells who still trains; false if nobody does.
+  // This rank's and all ranks' number of samples in one forward.
+  struct SampleCount {
+    std::int64_t mine = 0;
+    at::Tensor total;
+    Work counted;
+  };
+
+  std::shared_ptr<SampleCount> count_samples(std::int64_t mine) {
+    auto count = std::make_shared<SampleCount>();
+    count->mine = mine;
+    count->total = at::full({1}, mine, at::kLong);
+    count->counted = group_->all_reduce(count->total, {});
+    return count;
+  }
+
+  void weigh_samples(std::int64_t samples) {
+    if (next_samples_ >= 0) samples = next_samples_;
+    next_samples_ = -1;
+    if (samples < 0) {
+      throw Error({StatusCode::invalid_argument,
+                   "DdpOptions::sample_weighted: forward has no tensor argument to count samples by; call "
+                   "set_sample_count() before it"});
+    }
+    record_->weight = [count = count_samples(samples), world = group_->size()] {
+      count->counted.wait();
+      const auto total = static_cast<double>(count->total.item<std::int64_t>());
+      return total > 0 ? static_cast<double>(count->mine) * world / total : 0.0;
+    };
+  }
+
+  // Of what this rank brings to a pass. Samples are weighed before that.
+  double scale() const {
+    return divide_by_active_ && !options_.sample_weighted ? static_cast<double>(group_->size()) / active_ : 1.0;
+  }
+
+  // Exchanges which ranks still train; false if none does.
   bool exchange_presence(bool active, bool synchronise) {
     constexpr std::uint8_t kActive = 1, kSynchronises = 2;
     const at::Tensor mine = at::full({1}, (active ? kActive : 0) | (synchronise ? kSynchronises : 0), at::kByte);
@@ -185,26 +240,31 @@ class GradientSynchronizer::Impl {
 
   // What the others do in one step, without a forward of our own.
   void shadow_step() {
-    samples_ = 0;
-    if (options_.sample_weighted) count_samples();
+    if (options_.sample_weighted) count_samples(0);
     reducer_->set_scale([this] { return scale(); });
     if (!others_synchronise_) return;
-    if (options_.broadcast_buffers) detail::broadcast_tensors(*group_, tensors_of(buffers_), authority_);
+    broadcast_buffers();
     reducer_->shadow_pass();
   }
 
+  // Constant after construction.
   const DdpOptions options_;
   const std::shared_ptr<TensorGroup> group_;
   const NamedTensors parameters_;
   const NamedTensors buffers_;
+  std::unique_ptr<detail::ParameterWatch> watch_;
   std::unique_ptr<detail::Reducer> reducer_;
 
+  detail::TensorBroadcast buffer_broadcast_;
+  bool buffers_differ_;  // between ranks, perhaps
+
+  // The forward that runs.
   detail::PassClock::Clock::time_point forward_begin_{};
+  std::optional<detail::ForwardRecord> record_;
+  bool training_ = true;  // its parameters are not frozen
   std::int64_t forwards_ = 0;
   std::int64_t next_samples_ = -1;
-  std::int64_t samples_ = 0;
-  at::Tensor total_samples_;
-  Work counted_;
+
   bool joining_ = false;
   bool divide_by_active_ = false;
   bool others_synchronise_ = false;
@@ -223,6 +283,10 @@ void GradientSynchronizer::set_sample_count(std::int64_t samples) { impl_->set_s
 void GradientSynchronizer::join(const std::function<void()>& train_loop, const JoinOptions& options) {
   impl_->join(train_loop, options);
 }
+void GradientSynchronizer::check_unchanged(const NamedTensors& parameters, const NamedTensors& buffers) const {
+  impl_->check_unchanged(parameters, buffers);
+}
+void GradientSynchronizer::sync_buffers() { impl_->sync_buffers(); }
 void GradientSynchronizer::verify_in_sync() { impl_->verify_in_sync(); }
 void GradientSynchronizer::register_comm_hook(std::shared_ptr<CommHook> hook) {
   impl_->register_comm_hook(std::move(hook));
@@ -240,7 +304,9 @@ std::string to_string(const DdpLoggingData& data) {
   return fmt::format(
       "rank {} of {} ({}){}: {} gradients of {:.1f} MiB in {} buckets of [{:.2f}] MiB{}; forward {:.2f} ms, backward "
       "{:.2f} ms, "
-      "communication {:.2f} ms, of it {:.2f} ms overlapped and {:.2f} ms exposed; {:.0f} % without a copy",
+      "communication {:.2f} ms, of it {:.2f} ms overlapped and {:.2f} ms exposed; {:.0f} % without a copy, {:.1f} MiB "
+      "copied "
+      "because their memory was shared",
       data.rank, data.world_size, data.backend, data.comm_hook.empty() ? "" : ", hook " + data.comm_hook,
       data.parameter_count, static_cast<double>(data.parameter_bytes) / 1048576, data.bucket_bytes.size(),
       fmt::join(
@@ -252,7 +318,7 @@ std::string to_string(const DdpLoggingData& data) {
           ", "),
       data.buckets_rebuilt ? " (rebuilt)" : "", data.forward_seconds * 1e3, data.backward_compute_seconds * 1e3,
       data.backward_communication_seconds * 1e3, data.overlap_seconds * 1e3, data.exposed_communication_seconds * 1e3,
-      data.zero_copy_fraction * 100);
+      data.zero_copy_fraction * 100, static_cast<double>(data.copied_bytes) / 1048576);
 }
 
 }  // namespace lockstep

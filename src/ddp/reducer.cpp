@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ddp/exclusive_memory.h"
 #include "ddp/unused_parameters.h"
 #include "lockstep/ddp/torch_compat.h"
 
@@ -35,6 +36,12 @@ GradientShape shape_of(std::size_t index, const at::Tensor& parameter) {
   return shape;
 }
 
+std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& item : named) tensors.push_back(item.second);
+  return tensors;
+}
+
 std::vector<std::size_t> reverse_order(std::size_t count) {
   std::vector<std::size_t> order(count);
   for (std::size_t i = 0; i < count; ++i) order[i] = count - 1 - i;
@@ -44,8 +51,14 @@ std::vector<std::size_t> reverse_order(std::size_t count) {
 }  // namespace
 
 Reducer::Reducer(std::shared_ptr<TensorGroup> group, NamedTensors parameters, const DdpOptions& options)
-    : group_(std::move(group)), parameters_(std::move(parameters)), options_(options), limits_(limits_of(options)) {
-  // Large gradients of the CPU come to life in registered memory; devices have allocators of their own.
+    : group_(std::move(group)),
+      parameters_(std::move(parameters)),
+      options_(options),
+      limits_(limits_of(options)),
+      static_(parameters_.size()),
+      weights_(tensors_of(parameters_)),
+      used_(group_, parameters_.size()) {
+  // Large gradients of the CPU are allocated in registered memory; devices have allocators of their own.
   std::vector<std::size_t> large;
   for (const auto& [name, parameter] : parameters_) {
     if (parameter.is_cpu() && stands_alone(shape_of(0, parameter), limits_)) large.push_back(parameter.nbytes());
@@ -60,13 +73,10 @@ Reducer::Reducer(std::shared_ptr<TensorGroup> group, NamedTensors parameters, co
 
   make_buckets(reverse_order(parameters_.size()));
   if (!large.empty() && group_->size() > 1) memory_.emplace(group_, large);
-  used_here_.assign(parameters_.size(), 0);
-  used_anywhere_.assign(parameters_.size(), 1);
-  static_counts_.assign(parameters_.size(), 0);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     accumulators_.push_back(compat::gradient_accumulator(parameters_[i].second));
-    hooks_.push_back(
-        accumulators_[i]->add_post_hook(std::make_unique<compat::PostHook>([this, i] { on_gradient(i); })));
+    hooks_.push_back(accumulators_[i]->add_post_hook(
+        std::make_unique<compat::PostHook>([this, i](const at::Tensor& incoming) { on_gradient(i, incoming); })));
   }
 }
 
@@ -107,6 +117,8 @@ void Reducer::set_hook(std::shared_ptr<CommHook> hook) {
   hook_ = std::move(hook);
 }
 
+// ---- what went wrong
+
 std::string Reducer::names(const std::vector<std::size_t>& indices) const {
   constexpr std::size_t kShown = 10;
   std::string text;
@@ -117,7 +129,7 @@ std::string Reducer::names(const std::vector<std::size_t>& indices) const {
   return text;
 }
 
-// What went wrong in a pass that did not finish.
+// What went wrong in a pass that did not finish, though its backward did.
 std::string Reducer::unfinished_pass() const {
   if (passes_since_forward_ > 0) {
     return fmt::format(
@@ -127,48 +139,61 @@ std::string Reducer::unfinished_pass() const {
         group_->rank());
   }
   const std::vector<std::size_t> missing = tracker_->missing();
+  if (options_.static_graph) {
+    return fmt::format(
+        "rank {}: the graph has changed, though DdpOptions::static_graph promises that it does not: {} of {} "
+        "parameters "
+        "got fewer gradients in the last backward than in the first one: {}. Switch static_graph off, and set "
+        "find_unused_parameters if the model does not always use all parameters",
+        group_->rank(), missing.size(), parameters_.size(), names(missing));
+  }
   return fmt::format(
       "rank {}: {} of {} parameters got no gradient in the last backward: {}. If the model does not always use them, "
       "set DdpOptions::find_unused_parameters (or static_graph, if it is always the same ones); every output of "
-      "forward() must take part in the loss; if backward() threw an exception, the training cannot go on",
+      "forward() must take part in the loss",
       group_->rank(), missing.size(), parameters_.size(), names(missing));
+}
+
+std::string Reducer::surplus_gradient(std::size_t index) const {
+  const std::string& name = parameters_[index].first;
+  if (options_.static_graph) {
+    return fmt::format(
+        "DistributedDataParallel: parameter \"{}\" got more gradients than in the first backward, but "
+        "DdpOptions::static_graph promises that the graph does not change. Switch static_graph off, and set "
+        "find_unused_parameters if the model does not always use all parameters",
+        name);
+  }
+  const bool skipped = std::find(skipped_.begin(), skipped_.end(), index) != skipped_.end();
+  return fmt::format(
+      "DistributedDataParallel: parameter \"{}\" got {} gradient in one backward. If it is used in several re-entrant "
+      "(checkpointed) segments, set DdpOptions::static_graph; if the loss depends on more than forward() returned, "
+      "return "
+      "that too",
+      name, skipped ? "an unexpected" : "a second");
+}
+
+void Reducer::fail(const std::string& sentence) {
+  tracker_->reset();
+  group_->abort(sentence);
+  throw Error({StatusCode::mismatch, sentence});
 }
 
 void Reducer::check_last_pass() {
   std::lock_guard lock(mutex_);
-  if (tracker_->state() == ReadyTracker::State::collecting) {
-    const std::string sentence = unfinished_pass();
-    tracker_->reset();
-    group_->abort(sentence);
-    throw Error({StatusCode::mismatch, sentence});
-  }
-  throw_if_error(group_->health());
-}
-
-void Reducer::expect_backward(const std::vector<at::Tensor>& outputs) {
-  std::lock_guard lock(mutex_);
-  clock_->forward_ended();
-  passes_since_forward_ = 0;
-  if (memory_) memory_->open();
-  unused_.clear();
-  if (options_.static_graph) {
-    if (static_known_) return;
-    for (const at::Tensor& output : outputs) {
-      if (!output.requires_grad()) continue;
-      static_watch_ = true;
-      output.register_hook([this, alive = std::weak_ptr<int>(alive_)](const at::Tensor&) {
-        if (alive.expired()) return;
-        std::lock_guard hook_lock(mutex_);
-        if (!static_watch_ || !synchronise_) return;
-        static_watch_ = false;
-        compat::at_end_of_backward([this] { end_first_static_pass(); });
-      });
+  if (in_backward_) {  // autograd calls no end_of_backward() after an exception
+    const bool half_done = tracker_->state() != ReadyTracker::State::idle || weights_.active() ||
+                           (!static_.known() && static_.any_arrived());
+    leave_backward();
+    if (half_done) {
+      fail(fmt::format(
+          "rank {}: the last backward() ended with an exception after gradients had arrived, so this rank's "
+          "gradients are incomplete and the other ranks wait for them. The training cannot continue; the "
+          "exception says why",
+          group_->rank()));
     }
-  } else if (options_.find_unused_parameters) {
-    std::vector<torch::autograd::Node*> nodes;
-    for (const auto& node : accumulators_) nodes.push_back(node.get());
-    unused_ = find_unused(outputs, nodes);
   }
+  if (tracker_->state() != ReadyTracker::State::idle) fail(unfinished_pass());
+  throw_if_error(group_->health());
 }
 
 void Reducer::check_gradient(std::size_t index, const at::Tensor& gradient) const {
@@ -186,53 +211,217 @@ void Reducer::check_gradient(std::size_t index, const at::Tensor& gradient) cons
   }
 }
 
-void Reducer::on_gradient(std::size_t index) {
+// ---- forwards and backwards
+
+void Reducer::expect_backward(const std::vector<at::Tensor>& outputs, ForwardRecord record) {
+  const auto refuse = [](const std::string& why) { throw Error({StatusCode::invalid_argument, why}); };
   std::lock_guard lock(mutex_);
-  used_here_[index] = 1;
-  if (!synchronise_) return;
-  check_gradient(index, parameters_[index].second.grad());
-  if (options_.static_graph && !static_known_) {
-    if (static_counts_[index]++ == 0) first_order_.push_back(index);
+  const auto needs_gradient = [](const at::Tensor& output) { return output.requires_grad(); };
+  if (record.synchronise && std::none_of(outputs.begin(), outputs.end(), needs_gradient)) {
+    refuse(fmt::format(
+        "rank {}: no output of this forward needs a gradient, so its backward could not be synchronised. Return every "
+        "tensor that the loss depends on (GradientSynchronizer: pass them to after_forward()); evaluate under "
+        "torch::NoGradGuard",
+        group_->rank()));
+  }
+  clock_->forward_ended();
+  passes_since_forward_ = 0;
+  if (options_.find_unused_parameters && !options_.static_graph) {
+    std::vector<torch::autograd::Node*> nodes;
+    for (const auto& node : accumulators_) nodes.push_back(node.get());
+    record.unused = find_unused(outputs, nodes);
+  }
+  record.hooked = std::any_of(outputs.begin(), outputs.end(),
+                              [](const at::Tensor& output) { return output.requires_grad() && !output.is_leaf(); });
+  const auto shared = std::make_shared<const ForwardRecord>(std::move(record));
+  for (const at::Tensor& output : outputs) {
+    if (!output.requires_grad()) continue;
+    if (output.is_leaf()) {  // its hooks would stay for ever
+      if (shared->weight) {
+        refuse(
+            "DdpOptions::sample_weighted: forward() returned a parameter, or a tensor that was not computed in it; "
+            "return a result that depends on the samples");
+      }
+      continue;
+    }
+    output.register_hook([this, shared, alive = std::weak_ptr<int>(alive_)](const at::Tensor&) {
+      if (!alive.expired()) on_output(shared);
+    });
+  }
+  pending_.add(shared);
+}
+
+bool Reducer::awaits_backward() {
+  std::lock_guard lock(mutex_);
+  return pending_.synchronising();
+}
+
+void Reducer::begin_backward() {
+  if (in_backward_) return;
+  in_backward_ = true;
+  if (memory_) memory_->open();
+  compat::at_end_of_backward([this, alive = std::weak_ptr<int>(alive_)] {
+    if (!alive.expired()) end_of_backward();
+  });
+}
+
+void Reducer::leave_backward() {
+  weights_.end();
+  pending_.end_backward();
+  if (memory_) memory_->close();
+  in_backward_ = reached_outputs_ = arrived_ = weighted_ = false;
+}
+
+void Reducer::on_output(const PendingForwards::Record& record) {
+  std::lock_guard lock(mutex_);
+  pending_.reach(record);
+  if (!compat::backward_fills_all_gradients()) return;
+  begin_backward();
+  reached_outputs_ = true;
+  if (!record->weight) return;
+  const double weight = record->weight();
+  if (!weighted_) {
+    weighted_ = true;
+    weights_.begin(weight);
+  } else if (weight != weights_.weight()) {
+    throw Error(
+        {StatusCode::invalid_argument,
+         fmt::format(
+             "DdpOptions::sample_weighted: this backward goes through two forwards in which rank {} has different "
+             "shares of the samples ({:.6g} and {:.6g} of the average), so its gradients cannot be weighed. "
+             "Pass equally large batches to both, or call backward() for each",
+             group_->rank(), weights_.weight(), weight)});
+  }
+}
+
+// Whether the gradient that arrived belongs to a pass.
+bool Reducer::is_to_be_averaged(std::size_t index) const {
+  switch (pending_.mode()) {
+    case PendingForwards::Mode::synchronise: return true;
+    case PendingForwards::Mode::accumulate: return false;
+    case PendingForwards::Mode::unknown: break;
+  }
+  if (tracker_->state() == ReadyTracker::State::collecting) return true;  // the rest of a loss in two parts
+  if (!synchronise_) return false;
+  throw Error(
+      {StatusCode::invalid_argument,
+       fmt::format(
+           "DistributedDataParallel: parameter \"{}\" got a gradient from a backward without a forward through "
+           "DDP, which cannot be averaged. Call ddp(input) or ddp->forward(input) instead of the module's own "
+           "forward (GradientSynchronizer: before_forward() and after_forward()). A term that is the same on "
+           "all ranks, such as a penalty on the weights, belongs to the loss of the forward, or under no_sync()",
+           parameters_[index].first)});
+}
+
+void Reducer::on_gradient(std::size_t index, const at::Tensor& incoming) {
+  std::lock_guard lock(mutex_);
+  const bool average = is_to_be_averaged(index);
+  begin_backward();
+  arrived_ = true;
+  // The graph reached the parameter and brought nothing: with a search it counts as unused at the end of backward.
+  if (!incoming.defined() && options_.find_unused_parameters && !options_.static_graph) return;
+  used_.mark(index);
+  if (average || weights_.active()) check_gradient(index, parameters_[index].second.grad());
+  if (weights_.active()) weights_.arrived(index, is_exclusive(parameters_[index].second.grad(), incoming));
+  if (!average) return;
+  if (options_.static_graph && !static_.known()) {
+    static_.arrived(index);
     return;
   }
   if (tracker_->state() == ReadyTracker::State::idle) begin_pass();
   switch (tracker_->arrived(index)) {
     case ReadyTracker::Arrival::counted: return;
     case ReadyTracker::Arrival::ready: break;
-    case ReadyTracker::Arrival::surplus:
-      throw Error(
-          {StatusCode::invalid_argument,
-           fmt::format("DistributedDataParallel: parameter \"{}\" got {} gradient in one backward. {}",
-                       parameters_[index].first,
-                       std::find(unused_.begin(), unused_.end(), index) == unused_.end() ? "a second" : "an unexpected",
-                       "If it is used in several re-entrant (checkpointed) segments, set DdpOptions::static_graph; "
-                       "if the loss depends on more than forward() returned, return that too")});
+    case ReadyTracker::Arrival::surplus: throw Error({StatusCode::invalid_argument, surplus_gradient(index)});
   }
-  put(index);
+  weights_.settle(index);
+  put(index, Contribution::gradient, incoming);
   launch_ready();
 }
 
-void Reducer::begin_pass() {
+void Reducer::end_of_backward() {
+  std::lock_guard lock(mutex_);
+  struct Leave {
+    Reducer& reducer;
+    ~Leave() { reducer.leave_backward(); }
+  } leave{*this};
+  const bool unweighed = arrived_ && !weighted_ && pending_.weighted();
+  weights_.end();
+  if (unweighed) {
+    fail(fmt::format(
+        "rank {}: DdpOptions::sample_weighted: this backward did not go through the outputs of forward(), so "
+        "its gradients could not be weighed. Compute the loss from what forward() returned",
+        group_->rank()));
+  }
+  finish_backward();
+}
+
+// Finishes the pass if this backward has ended it.
+void Reducer::finish_backward() {
+  const bool average = pending_.mode() == PendingForwards::Mode::synchronise;
+  const bool nothing_arrived = reached_outputs_ && average && !arrived_;
+  if (options_.static_graph && !static_.known()) {
+    // Everything is reduced now that it is known what was used.
+    if (!static_.any_arrived() && !nothing_arrived) return;
+    reduce_all_now(true, Contribution::gradient);
+    static_.finish(/*shadowed=*/false);
+    return finish_pass(true);
+  }
+  switch (tracker_->state()) {
+    case ReadyTracker::State::complete: return finish_pass(true);
+    case ReadyTracker::State::collecting:
+      // What has not arrived by now was not used, whatever the search had found. Without a search, the rest of the loss
+      // may have a backward of its own.
+      if (!options_.find_unused_parameters || !reached_outputs_) return;
+      for (std::size_t index : tracker_->missing()) {
+        tracker_->skip(index);
+        put(index, Contribution::gradient);
+      }
+      launch_ready();
+      return finish_pass(true);
+    case ReadyTracker::State::idle: break;
+  }
+  if (!nothing_arrived) return;
+  if (options_.find_unused_parameters || static_.known()) {
+    reduce_all_now(options_.find_unused_parameters && !options_.static_graph, Contribution::gradient);
+    return finish_pass(true);
+  }
+  fail(fmt::format(
+      "rank {}: no parameter got a gradient in the last backward, so this rank has nothing to average and the "
+      "other ranks wait for it. If the loss does not always depend on the parameters, set "
+      "DdpOptions::find_unused_parameters",
+      group_->rank()));
+}
+
+// ---- a pass
+
+void Reducer::begin_pass(Contribution unused) {
   clock_->pass_began();
   scale_ = scale_of_pass_ ? scale_of_pass_() : 1.0;
   launches_.assign(buckets_.size(), {});
-  in_place_bytes_ = 0;
-  for (std::size_t index : static_known_ ? static_unused_ : unused_) {
+  in_place_bytes_ = copied_bytes_ = 0;
+  skipped_ = options_.static_graph ? static_.unused() : pending_.unused();
+  for (std::size_t index : skipped_) {
     tracker_->skip(index);
-    put(index);
+    put(index, unused);
   }
 }
 
-void Reducer::put(std::size_t index, Contribution contribution) {
+void Reducer::put(std::size_t index, Contribution contribution, const at::Tensor& incoming) {
   if (group_->size() == 1 && !hook_ && scale_ == 1) return;
   at::NoGradGuard no_grad;
+  static const at::Tensor zero;
   Bucket& bucket = buckets_[tracker_->bucket_of(index)];
+  // By reference: another handle would look like one of the program's.
+  const at::Tensor& gradient = contribution == Contribution::gradient ? parameters_[index].second.grad() : zero;
   // A parameter that this backward did not use brings what it had accumulated: the other ranks bring that too. It
-  // goes in as a copy, because it stays as it is if nobody used the parameter.
-  const at::Tensor gradient = contribution == Contribution::gradient ? parameters_[index].second.grad() : at::Tensor();
-  bucket.put(slot_of_[index], gradient, scale_,
-             used_here_[index] ? Bucket::Memory::the_gradients : Bucket::Memory::own);
-  if (bucket.alone() && bucket.in_place(0, gradient) && is_reduced_in_place(gradient)) {
+  // goes in as a copy, because it stays as it is if no rank used the parameter.
+  const bool borrow = bucket.alone() && gradient.defined() && used_.here(index) && is_exclusive(gradient, incoming);
+  bucket.put(slot_of_[index], gradient, scale_, borrow ? Bucket::Memory::the_gradients : Bucket::Memory::own);
+  if (!bucket.alone() || !gradient.defined()) return;
+  if (!bucket.in_place(0, gradient)) {
+    copied_bytes_ += bucket.bytes();
+  } else if (is_reduced_in_place(gradient)) {
     in_place_bytes_ += bucket.bytes();
   }
 }
@@ -245,12 +434,8 @@ bool Reducer::is_reduced_in_place(const at::Tensor& gradient) const {
 void Reducer::launch_ready() {
   for (std::size_t bucket; (bucket = tracker_->next_launch()) != ReadyTracker::kNone;) start(bucket);
   if (tracker_->state() != ReadyTracker::State::complete) return;
-  if (options_.find_unused_parameters && !options_.static_graph) learn_used_parameters();
+  if (options_.find_unused_parameters && !options_.static_graph) used_.begin_exchange();
   clock_->gradients_complete();
-  compat::at_end_of_backward([this] {
-    std::lock_guard lock(mutex_);
-    finish_pass(true);
-  });
 }
 
 void Reducer::start(std::size_t bucket) {
@@ -274,12 +459,26 @@ void Reducer::watch(const HookFuture& future) {
   }
 }
 
-void Reducer::learn_used_parameters() {
-  used_map_ = at::empty({static_cast<std::int64_t>(parameters_.size())}, at::kByte);
+// A pass whose gradients, or zeros, are all there at its beginning.
+void Reducer::reduce_all_now(bool exchange_used, Contribution contribution) {
+  begin_pass(contribution);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    used_map_.data_ptr<std::uint8_t>()[i] = static_cast<std::uint8_t>(used_here_[i]);
+    if (tracker_->is_ready(i)) continue;
+    tracker_->skip(i);
+    put(i, contribution);
   }
-  used_map_work_ = group_->all_reduce(used_map_, {.op = ReduceOp::max});
+  for (std::size_t bucket; (bucket = tracker_->next_launch()) != ReadyTracker::kNone;) start(bucket);
+  if (exchange_used) used_.begin_exchange();
+  clock_->gradients_complete();
+}
+
+void Reducer::shadow_pass() {
+  std::lock_guard lock(mutex_);
+  used_.reset();
+  const bool learns = options_.static_graph && !static_.known();
+  reduce_all_now(learns || (options_.find_unused_parameters && !options_.static_graph), Contribution::zero);
+  if (learns) static_.finish(/*shadowed=*/true);
+  finish_pass(false);
 }
 
 // Advances all buckets' futures in rounds, in the order of buckets: the collectives that continuations
@@ -305,45 +504,40 @@ void Reducer::finish_launches() {
 void Reducer::finish_pass(bool keep_gradients) {
   try {
     finish_launches();
-    if (used_map_.defined()) {
-      used_map_work_.wait();
-      for (std::size_t i = 0; i < parameters_.size(); ++i) {
-        used_anywhere_[i] = static_cast<char>(used_map_.data_ptr<std::uint8_t>()[i]);
-      }
-    }
+    used_.end_exchange();
     clock_->wait_ended();
     if (keep_gradients) hand_out();
   } catch (...) {
     end_pass();
     throw;
   }
-  logging_.steps += 1;
+  log_pass();
   passes_since_forward_ += 1;
+  if (!rebuilt_) first_order_ = options_.static_graph ? static_.order() : tracker_->ready_order();
+  end_pass();
+  if (!rebuilt_ && (!options_.find_unused_parameters || options_.static_graph)) rebuild();
+}
+
+void Reducer::log_pass() {
+  logging_.steps += 1;
   logging_.backward_compute_seconds = clock_->compute_seconds();
   logging_.backward_communication_seconds = clock_->communication_seconds();
   logging_.overlap_seconds = clock_->overlap_seconds();
   logging_.exposed_communication_seconds = clock_->exposed_seconds();
-  logging_.unused_parameters = 0;
-  for (char used : used_here_) logging_.unused_parameters += used ? 0 : 1;
+  logging_.unused_parameters = used_.unused_here();
+  logging_.copied_bytes = copied_bytes_;
   logging_.zero_copy_fraction = logging_.parameter_bytes > 0 ? static_cast<double>(in_place_bytes_) /
                                                                    static_cast<double>(logging_.parameter_bytes)
                                                              : 0;
-  std::vector<std::size_t> order = options_.static_graph ? first_order_ : tracker_->ready_order();
-  end_pass();
-  if (!rebuilt_ && (!options_.find_unused_parameters || options_.static_graph)) {
-    first_order_ = std::move(order);
-    rebuild();
-  }
 }
 
 void Reducer::end_pass() {
-  if (memory_) memory_->close();
   tracker_->reset();
   for (Bucket& bucket : buckets_) bucket.release();
   launches_.clear();
-  unused_.clear();
-  used_map_ = at::Tensor();
-  used_here_.assign(parameters_.size(), 0);
+  skipped_.clear();
+  used_.reset();
+  pending_.end_pass();
   clock_->pass_ended();
 }
 
@@ -354,13 +548,13 @@ void Reducer::hand_out() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     for (std::size_t slot = 0; slot < plan_[b].size(); ++slot) {
       const std::size_t index = plan_[b][slot];
-      if (!used_anywhere_[index]) continue;
+      if (!used_.anywhere(index)) continue;
       at::Tensor& gradient = const_cast<at::Tensor&>(parameters_[index].second).mutable_grad();
       if (buckets_[b].in_place(slot, gradient)) continue;
       const at::Tensor& reduced = buckets_[b].reduced(slot);
-      if (buckets_[b].alone() || options_.gradient_as_bucket_view) {
+      if (options_.gradient_as_bucket_view) {
         gradient = reduced;
-      } else if (gradient.defined()) {
+      } else if (gradient.defined() && may_be_overwritten(gradient)) {
         gradient.copy_(reduced);
       } else {
         gradient = reduced.clone();
@@ -373,9 +567,11 @@ void Reducer::hand_out() {
 void Reducer::rebuild() {
   rebuilt_ = true;
   logging_.buckets_rebuilt = true;
-  at::Tensor order = at::empty({static_cast<std::int64_t>(parameters_.size())}, at::kLong);
+  const auto count = static_cast<std::int64_t>(parameters_.size());
+  // The order, and for static_graph how often each gradient comes.
+  at::Tensor plan = at::zeros({options_.static_graph ? 2 * count : count}, at::kLong);
   std::vector<char> placed(parameters_.size(), 0);
-  std::int64_t* next = order.data_ptr<std::int64_t>();
+  std::int64_t* next = plan.data_ptr<std::int64_t>();
   for (std::size_t index : first_order_) {
     if (!placed[index]) *next++ = static_cast<std::int64_t>(index);
     placed[index] = 1;
@@ -383,42 +579,13 @@ void Reducer::rebuild() {
   for (std::size_t index : reverse_order(parameters_.size())) {
     if (!placed[index]) *next++ = static_cast<std::int64_t>(index);
   }
-  group_->broadcast(order, authority_, {}).wait();
-  const std::int64_t* agreed = order.data_ptr<std::int64_t>();
-  make_buckets({agreed, agreed + order.numel()});
-  if (options_.static_graph) {
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      tracker_->expect(i, static_counts_[i]);
-      if (static_counts_[i] == 0) static_unused_.push_back(i);
-    }
-  }
-}
-
-// static_graph: everything is reduced at the end of the first backward, when it is known what was used.
-void Reducer::end_first_static_pass() {
-  std::lock_guard lock(mutex_);
-  reduce_all_now(true, Contribution::gradient);
-  finish_pass(true);
-}
-
-// A pass whose gradients, or zeros, are all there at its beginning.
-void Reducer::reduce_all_now(bool learn_used, Contribution contribution) {
-  begin_pass();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    tracker_->skip(i);
-    put(i, contribution);
-  }
-  for (std::size_t bucket; (bucket = tracker_->next_launch()) != ReadyTracker::kNone;) start(bucket);
-  if (learn_used) learn_used_parameters();
-  clock_->gradients_complete();
-  static_known_ = options_.static_graph;
-}
-
-void Reducer::shadow_pass() {
-  std::lock_guard lock(mutex_);
-  used_here_.assign(parameters_.size(), 0);
-  reduce_all_now(options_.static_graph ? !static_known_ : options_.find_unused_parameters, Contribution::zero);
-  finish_pass(false);
+  if (options_.static_graph) std::copy(static_.counts().begin(), static_.counts().end(), next);
+  group_->broadcast(plan, authority_, {}).wait();
+  const std::int64_t* agreed = plan.data_ptr<std::int64_t>();
+  make_buckets({agreed, agreed + count});
+  if (!options_.static_graph) return;
+  static_.adopt({agreed + count, agreed + 2 * count});
+  for (std::size_t i = 0; i < parameters_.size(); ++i) tracker_->expect(i, static_cast<int>(static_.counts()[i]));
 }
 
 }  // namespace lockstep::detail

@@ -1,16 +1,17 @@
 // The reducer: autograd's gradients in, averaged gradients out. Only this file knows autograd's hooks.
 //
-// The life of a gradient: autograd accumulates it into .grad and calls on_gradient(); it goes into
-// its bucket; when the bucket is complete, and all before it are on their way, its reduction is
-// launched, while backward goes on; at the end of backward, finalize() waits for all buckets and
-// .grad holds the averages.
+// The life of a gradient: a forward's outputs carry a hook, which announces the backward; autograd accumulates a
+// gradient into .grad and calls on_gradient(); the gradient goes into its bucket; when the bucket is complete, and all
+// before it are in flight, its reduction is launched, while backward continues; at the end of backward, the reducer
+// waits for all buckets, and .grad holds the averages.
 //
 // Nothing here assumes the CPU: a bucket is on its parameters' device, its reduction is queued there, and the wait at
 // the end of backward makes the caller's stream wait (Work::wait). Only what ranks agree on (which parameters were
 // used, the order of buckets) goes through CPU tensors.
 //
-// A pass is one synchronised backward. ReadyTracker knows its state; Bucket holds the memory; the plan
-// says which gradient is where. Rebuilt once, after the first pass, in the order that was observed.
+// A pass is one synchronised backward. Each part of its state has a class of its own: ReadyTracker (which gradients are
+// there), Bucket (the memory), PendingForwards (what the backward is for), UsedParameters, StaticGraph,
+// WeightedGradients, PassClock. Buckets are rebuilt once, after the first pass, in the order that was observed.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +26,17 @@
 #include "ddp/bucket_plan.h"
 #include "ddp/gradient_memory.h"
 #include "ddp/pass_clock.h"
+#include "ddp/pending_forwards.h"
 #include "ddp/ready_tracker.h"
+#include "ddp/static_graph.h"
+#include "ddp/used_parameters.h"
+#include "ddp/weighted_gradients.h"
 #include "lockstep/ddp/gradient_synchronizer.h"
 #include "lockstep/ddp/torch_compat.h"
 
 namespace lockstep::detail {
 
-// One thread calls everything but on_gradient(), which autograd's threads call.
+// One thread calls everything but the hooks (on_output, on_gradient, end_of_backward), which autograd's threads call.
 class Reducer {
  public:
   // `parameters`: those that need gradients, each once; the group's check() has accepted them.
@@ -40,17 +45,18 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // While off, gradients only accumulate.
+  // While off, forwards are recorded as ones whose gradients only accumulate.
   void set_synchronise(bool on);
   bool synchronise() const { return synchronise_; }
 
-  // Throws if the last pass did not finish: naming the parameters that got no gradient. Ends the group,
-  // so that the ranks that wait for this one hear why.
+  // Throws if the last pass did not finish, naming the parameters that got no gradient, or if the last backward threw.
+  // Ends the group, so that the ranks that wait for this one hear why.
   void check_last_pass();
-  // After a forward: what the loss may depend on.
-  void expect_backward(const std::vector<at::Tensor>& outputs);
-  // Asked at the first gradient of a pass: by how much this rank's gradients are multiplied before
-  // they are averaged.
+  // After a forward: what the loss may depend on. Throws if nothing there needs a gradient.
+  void expect_backward(const std::vector<at::Tensor>& outputs, ForwardRecord record);
+  // True while a forward whose gradients are to be averaged waits for its backward.
+  bool awaits_backward();
+  // Asked at the first gradient of a pass: by how much what this rank brings is multiplied before it is averaged.
   void set_scale(std::function<double()> scale) { scale_of_pass_ = std::move(scale); }
   // The rank whose order of gradients counts when buckets are rebuilt.
   void set_authority(int rank) { authority_ = rank; }
@@ -66,26 +72,40 @@ class Reducer {
     bool done = false;
   };
 
-  void on_gradient(std::size_t index);
+  // Hooks of autograd.
+  void on_output(const PendingForwards::Record& record);
+  void on_gradient(std::size_t index, const at::Tensor& incoming);
+  void end_of_backward();
+
+  // One backward.
+  void begin_backward();
+  void leave_backward();
+  bool is_to_be_averaged(std::size_t index) const;
   void check_gradient(std::size_t index, const at::Tensor& gradient) const;
-  void begin_pass();
+  void finish_backward();
+
+  // One pass.
   enum class Contribution { gradient, zero };
-  void put(std::size_t index, Contribution contribution = Contribution::gradient);
+  // `unused`: what parameters without a gradient of this backward bring.
+  void begin_pass(Contribution unused = Contribution::gradient);
+  void put(std::size_t index, Contribution contribution, const at::Tensor& incoming = {});
   bool is_reduced_in_place(const at::Tensor& gradient) const;
   void launch_ready();
   void start(std::size_t bucket);
   void watch(const HookFuture& future);
+  void reduce_all_now(bool exchange_used, Contribution contribution);
   void finish_pass(bool keep_gradients);
   void finish_launches();
   void hand_out();
-  void end_first_static_pass();
-  void reduce_all_now(bool learn_used, Contribution contribution);
-  void learn_used_parameters();
-  void rebuild();
+  void end_pass();
+
   void make_buckets(const std::vector<std::size_t>& order);
+  void rebuild();
+  void log_pass();
   std::string names(const std::vector<std::size_t>& indices) const;
   std::string unfinished_pass() const;
-  void end_pass();
+  std::string surplus_gradient(std::size_t index) const;
+  [[noreturn]] void fail(const std::string& sentence);
 
   // Constant after construction.
   const std::shared_ptr<TensorGroup> group_;
@@ -102,32 +122,37 @@ class Reducer {
   std::function<double()> scale_of_pass_;
   int authority_ = 0;
 
+  // Of the model.
   BucketPlan plan_;
   std::vector<std::size_t> slot_of_;  // place in its bucket, per parameter
   std::vector<Bucket> buckets_;
   std::optional<ReadyTracker> tracker_;
   std::optional<GradientMemory> memory_;
+  std::vector<std::size_t> first_order_;  // in which gradients came in the first pass
   bool rebuilt_ = false;
+  StaticGraph static_;
 
-  std::vector<std::size_t> unused_;  // found by the last forward's search
-  std::vector<char> used_here_;      // since the last pass, per parameter
-  std::vector<char> used_anywhere_;  // on some rank; all, unless searched for
-  std::vector<int> static_counts_;   // static_graph: arrivals in the first pass
-  bool static_known_ = false;        // static_graph: the first pass is over
-  bool static_watch_ = false;        // static_graph: the end of the first pass will be seen
-  std::vector<std::size_t> static_unused_;
-  std::vector<std::size_t> first_order_;
-  // Hooks on outputs, which a program may keep, look whether the reducer is still there.
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
+  // Of forwards and the backward that runs.
+  PendingForwards pending_;
+  WeightedGradients weights_;
+  bool in_backward_ = false;
+  bool reached_outputs_ = false;  // by this backward
+  bool arrived_ = false;          // a gradient, in this backward
+  bool weighted_ = false;         // weights_ has begun, in this backward
 
+  // Of the pass.
+  UsedParameters used_;
   double scale_ = 1;
+  std::vector<std::size_t> skipped_;  // taken for unused at the beginning of the pass
   std::vector<Launch> launches_;
-  at::Tensor used_map_;
-  Work used_map_work_;
   std::int64_t in_place_bytes_ = 0;
+  std::int64_t copied_bytes_ = 0;
   int passes_since_forward_ = 0;
+
   // Shared with operations that may end after the reducer, when a backward has failed.
   const std::shared_ptr<PassClock> clock_ = std::make_shared<PassClock>();
+  // Hooks on outputs, which a program may keep, look whether the reducer is still there.
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
   DdpLoggingData logging_;
 };
 

@@ -7,11 +7,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ddp/bucket.h"
+#include "ddp/tensor_broadcast.h"
+
 namespace lockstep::detail {
 
 namespace {
-
-constexpr std::int64_t kBroadcastBytes = 25 << 20;
 
 // The kind of device, and which one of the model's: each rank has devices of its own.
 std::string describe_device(const at::Device& device, std::vector<at::Device>& seen) {
@@ -25,9 +26,12 @@ std::string describe_device(const at::Device& device, std::vector<at::Device>& s
 
 std::string describe(const char* kind, const std::pair<std::string, at::Tensor>& item, std::vector<at::Device>& seen) {
   const at::Tensor& tensor = item.second;
-  return fmt::format("{} \"{}\" of shape [{}], type {}{}{}", kind, item.first,
+  const std::string strides = tensor.is_contiguous() || !tensor.requires_grad()
+                                  ? ""
+                                  : fmt::format(", gradient strides [{}]", fmt::join(gradient_strides(tensor), ", "));
+  return fmt::format("{} \"{}\" of shape [{}], type {}{}{}{}", kind, item.first,
                      fmt::join(tensor.sizes().begin(), tensor.sizes().end(), ", "), c10::toString(tensor.scalar_type()),
-                     describe_device(tensor.device(), seen), tensor.requires_grad() ? ", with gradient" : "");
+                     describe_device(tensor.device(), seen), tensor.requires_grad() ? ", with gradient" : "", strides);
 }
 
 std::vector<std::string> describe_all(const NamedTensors& parameters, const NamedTensors& buffers) {
@@ -86,35 +90,6 @@ std::uint64_t hash_of(const at::Tensor& tensor) {
   return XXH3_64bits(block.data_ptr(), block.nbytes());
 }
 
-// Tensors of one type and device; those that are small travel together, in the group's memory, so that peers on the
-// host read it in place.
-void broadcast_pack(TensorGroup& group, const std::vector<at::Tensor>& list, int root) {
-  throw_if_error(group.check(list[0], std::nullopt).with_context("a tensor of the model cannot be sent"));
-  const at::ScalarType type = list[0].scalar_type();
-  for (std::size_t begin = 0; begin < list.size();) {
-    std::int64_t count = 0;
-    std::size_t end = begin;
-    do {
-      count += list[end++].numel();
-    } while (end < list.size() &&
-             (count + list[end].numel()) * static_cast<std::int64_t>(c10::elementSize(type)) <= kBroadcastBytes);
-    const at::Tensor flat = group.empty(count, type, list[0].device());
-    const auto place = [&flat](std::int64_t offset, const at::Tensor& tensor) {
-      return flat.narrow(0, offset, tensor.numel()).view(tensor.sizes());
-    };
-    std::int64_t offset = 0;
-    for (std::size_t i = begin; group.rank() == root && i < end; offset += list[i++].numel()) {
-      place(offset, list[i]).copy_(list[i]);
-    }
-    group.broadcast(flat, root, {}).wait();
-    offset = 0;
-    for (std::size_t i = begin; group.rank() != root && i < end; offset += list[i++].numel()) {
-      list[i].copy_(place(offset, list[i]));
-    }
-    begin = end;
-  }
-}
-
 }  // namespace
 
 void check_same_model(TensorGroup& group, const NamedTensors& parameters, const NamedTensors& buffers) {
@@ -140,20 +115,6 @@ void check_same_model(TensorGroup& group, const NamedTensors& parameters, const 
                    at, side(first), other, side(second))});
 }
 
-void broadcast_tensors(TensorGroup& group, const std::vector<at::Tensor>& tensors, int root) {
-  if (group.size() == 1) return;
-  // Packed by type and device, in the order in which these first appear: devices have other numbers on other ranks.
-  std::vector<std::vector<at::Tensor>> packs;
-  for (const at::Tensor& tensor : tensors) {
-    if (tensor.numel() == 0) continue;
-    const auto pack = std::find_if(packs.begin(), packs.end(), [&tensor](const std::vector<at::Tensor>& list) {
-      return list[0].scalar_type() == tensor.scalar_type() && list[0].device() == tensor.device();
-    });
-    (pack == packs.end() ? packs.emplace_back() : *pack).push_back(tensor.detach());
-  }
-  for (const std::vector<at::Tensor>& list : packs) broadcast_pack(group, list, root);
-}
-
 std::size_t broadcast_differing(TensorGroup& group, const std::vector<at::Tensor>& tensors, int root) {
   if (group.size() == 1 || tensors.empty()) return 0;
   std::vector<std::uint64_t> mine;
@@ -165,7 +126,7 @@ std::size_t broadcast_differing(TensorGroup& group, const std::vector<at::Tensor
     for (std::size_t i = item; i < all.size(); i += tensors.size()) differs = differs || all[i] != all[item];
     if (differs) differing.push_back(tensors[item]);
   }
-  broadcast_tensors(group, differing, root);
+  TensorBroadcast(group, differing).run(root);
   return differing.size();
 }
 

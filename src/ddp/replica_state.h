@@ -10,14 +10,12 @@
 
 namespace lockstep::detail {
 
-// Throws Error, on every rank, if the lists differ in number, names, shapes, types, kinds of device or in which of
-// them need gradients; names the first difference and both sides.
+// Throws Error, on every rank, if the lists differ in number, names, shapes, types, kinds of device, in which of
+// them need gradients, or in the layout of these; names the first difference and both sides.
 void check_same_model(TensorGroup& group, const NamedTensors& parameters, const NamedTensors& buffers);
 
-// Every rank's tensors become `root`'s. Small ones travel together.
-void broadcast_tensors(TensorGroup& group, const std::vector<at::Tensor>& tensors, int root);
-// The same, but only those travel that are not bit-identical everywhere already (by xxh3). Where all ranks made the
-// model from one seed, or go on after the loss of a peer, that is none. Returns how many travelled.
+// Every rank's tensors become `root`'s. Only those are sent that are not bit-identical everywhere already (by xxh3):
+// none if all ranks made the model from one seed, or continue after the loss of a peer. Returns how many were sent.
 std::size_t broadcast_differing(TensorGroup& group, const std::vector<at::Tensor>& tensors, int root);
 
 // Throws Error, on every rank, naming the first tensor that is not bit-identical everywhere.

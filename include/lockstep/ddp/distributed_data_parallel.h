@@ -8,6 +8,11 @@
 //
 // Every replica starts as rank 0's and stays bit-identical to it. `M` is anything with operator->
 // to a torch::nn::Module that has forward(): a ModuleHolder, a Sequential, a shared_ptr.
+//
+// Train through ddp(input) or ddp->forward(input). The module's own forward (ddp.module()->forward()) is for
+// evaluation: gradients that come from it cannot be averaged, and the first one that arrives throws. Wrap the model
+// when it is complete: a parameter that is later converted, moved, replaced, added, frozen or unfrozen is an error at
+// the next forward, which names it.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -34,6 +39,7 @@ class DistributedDataParallel {
   // which output_tensors.h finds the tensors.
   template <typename... Inputs>
   auto forward(Inputs&&... inputs) {
+    synchronizer_->check_unchanged(named_tensors(module_->named_parameters()), named_tensors(module_->named_buffers()));
     synchronizer_->before_forward(sample_count(inputs...));
     auto output = module_->forward(std::forward<Inputs>(inputs)...);
     std::vector<at::Tensor> tensors;
@@ -46,9 +52,28 @@ class DistributedDataParallel {
     return forward(std::forward<Inputs>(inputs)...);
   }
 
+  // ddp->forward(input) is DDP's forward, so -> leads to DDP, which has what every module has. Members of the model's
+  // own class are behind module(): ddp.module()->encoder.
+  DistributedDataParallel* operator->() { return this; }
+  const DistributedDataParallel* operator->() const { return this; }
   // The wrapped module.
-  auto* operator->() { return &*module_; }
   M& module() { return module_; }
+  const M& module() const { return module_; }
+
+  // The module's, with the names that they have there.
+  auto parameters(bool recurse = true) const { return module_->parameters(recurse); }
+  auto named_parameters(bool recurse = true) const { return module_->named_parameters(recurse); }
+  auto buffers(bool recurse = true) const { return module_->buffers(recurse); }
+  auto named_buffers(bool recurse = true) const { return module_->named_buffers(recurse); }
+  auto modules(bool include_self = true) const { return module_->modules(include_self); }
+  auto children() const { return module_->children(); }
+  void train(bool on = true) { module_->train(on); }
+  void eval() { module_->eval(); }
+  bool is_training() const { return module_->is_training(); }
+  template <typename... Arguments>
+  void zero_grad(Arguments... arguments) {  // LibTorch 2 has set_to_none
+    module_->zero_grad(arguments...);
+  }
 
   // GradientSynchronizer's, which says what each does.
   [[nodiscard]] GradientSynchronizer::NoSync no_sync() { return synchronizer_->no_sync(); }
@@ -56,6 +81,7 @@ class DistributedDataParallel {
     synchronizer_->join(train_loop, options);
   }
   void set_sample_count(std::int64_t samples) { synchronizer_->set_sample_count(samples); }
+  void sync_buffers() { synchronizer_->sync_buffers(); }
   void verify_in_sync() { synchronizer_->verify_in_sync(); }
   void register_comm_hook(std::shared_ptr<CommHook> hook) { synchronizer_->register_comm_hook(std::move(hook)); }
   const DdpLoggingData& logging_data() const { return synchronizer_->logging_data(); }

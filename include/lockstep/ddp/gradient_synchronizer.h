@@ -10,8 +10,9 @@
 //   sync.after_forward({output});
 //   loss(output).backward();        // gradients are averaged as they become ready
 //
-// Construction is collective, and so are before_forward() (where buffers are broadcast), backward(),
-// join(), verify_in_sync() and register_comm_hook's hooks. One thread trains; autograd's threads may
+// Construction is collective, and so are before_forward() (where buffers are broadcast), backward(), join(),
+// sync_buffers(), verify_in_sync() and register_comm_hook's hooks. A backward without a forward between
+// before_forward() and after_forward() is an error, outside of no_sync(). One thread trains; autograd's threads may
 // call in concurrently with it.
 #pragma once
 
@@ -45,17 +46,24 @@ class GradientSynchronizer {
   GradientSynchronizer(const GradientSynchronizer&) = delete;
   GradientSynchronizer& operator=(const GradientSynchronizer&) = delete;
 
-  // Around every forward whose result will be trained on. `samples`: this rank's number of samples,
-  // for sample_weighted (-1: the number given to set_sample_count). Throws Error if the backward
-  // before left parameters without gradients (naming them). Nothing happens while gradients are off.
+  // Around every forward. `samples`: this rank's number of samples, for sample_weighted (-1: the number given to
+  // set_sample_count). Throws Error if the backward before left parameters without gradients (naming them), or if a
+  // parameter has changed its type, shape or device, was frozen or unfrozen: make a new GradientSynchronizer then. All
+  // parameters may be frozen for a time; such a forward is not synchronised.
+  // While gradients are off, only buffers are synchronised, in the first forward after training (sync_buffers).
   void before_forward(std::int64_t samples = -1);
-  // `outputs`: every tensor that the loss may depend on.
+  // `outputs`: every tensor that the loss may depend on. Throws Error if none of them needs a gradient, unless
+  // gradients are off or only accumulated.
   void after_forward(const std::vector<at::Tensor>& outputs);
+  // Throws Error if the model's parameters and buffers are not the same tensors as at construction, naming the first
+  // one that differs. DistributedDataParallel calls it in each forward.
+  void check_unchanged(const NamedTensors& parameters, const NamedTensors& buffers) const;
 
   // This rank's number of samples in the next forward (sample_weighted).
   void set_sample_count(std::int64_t samples);
 
-  // While it lives, backward only accumulates. The next backward outside of it averages all that was
+  // The gradients of forwards made while it lives only accumulate, whenever their backward runs (as in PyTorch); so do
+  // those of a backward without a forward. The backward of the next forward outside of it averages all that was
   // accumulated.
   class NoSync {
    public:
@@ -74,6 +82,9 @@ class GradientSynchronizer {
   // ended takes part in the others' collectives, with gradients of zero, until all have ended. Then
   // parameters and buffers are taken from a rank that made all steps. Every rank calls it.
   void join(const std::function<void()>& train_loop, const JoinOptions& options = {});
+
+  // Takes the buffers from rank 0 now. Call it on all ranks before evaluating on some of them only. Collective.
+  void sync_buffers();
 
   // Throws Error naming the first parameter or buffer that is not bit-identical on all ranks, and
   // the ranks. Buffers are rank 0's by definition where they are broadcast: they are brought into

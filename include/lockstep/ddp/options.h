@@ -20,7 +20,8 @@ struct DdpOptions {
   // has a bucket of its own and is reduced where autograd left it.
   double bucket_cap_mb = 25;
   double first_bucket_mb = 1;
-  // Buffers (running statistics of batch norm) are taken from rank 0 before each training forward.
+  // Buffers (running statistics of batch norm) are taken from rank 0 before each training forward, except while another
+  // one waits for its backward, and before the first forward without gradients after training.
   bool broadcast_buffers = true;
   // Check that all ranks have the same model, then take parameters and buffers from rank 0.
   bool init_sync = true;
@@ -38,7 +39,8 @@ struct DdpOptions {
   std::unordered_set<std::string> parameters_to_ignore = {};
   // Weigh each rank's gradient by its number of samples (the first dimension of the first tensor of
   // forward, or set_sample_count()), so that unequal and empty batches give the gradient of one
-  // process with the whole batch. The loss must be a mean over the rank's samples.
+  // process with the whole batch. The loss must be a mean over the rank's samples. Under no_sync() each
+  // batch is weighed by itself (ranks exchange only their numbers of samples).
   bool sample_weighted = false;
   // Compare hashes of all parameters and buffers across ranks every so many steps; 0: never.
   int verify_every = 0;
@@ -66,6 +68,9 @@ struct DdpLoggingData {
   double exposed_communication_seconds = 0;   // how long backward waited for communication at its end
   // The share of gradient bytes that were reduced where autograd left them, without a copy.
   double zero_copy_fraction = 0;
+  // Bytes of large gradients that had to be copied because another tensor could see their memory (a view, another
+  // parameter's gradient, a tensor that the program keeps), or because of their strides.
+  std::int64_t copied_bytes = 0;
 };
 std::string to_string(const DdpLoggingData& data);
 

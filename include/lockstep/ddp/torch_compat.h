@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/optim/optimizer.h>
 #include <torch/version.h>
@@ -45,18 +46,19 @@ using C10dBackend = ::c10d::ProcessGroup;
 
 namespace lockstep::compat {
 
-// A post hook that only wants to know that the node has run.
+// A post hook of a gradient accumulator: called when the node has run, with the gradient that it was given.
 class PostHook : public torch::autograd::FunctionPostHook {
  public:
-  explicit PostHook(std::function<void()> function) : function_(std::move(function)) {}
+  explicit PostHook(std::function<void(const at::Tensor&)> function) : function_(std::move(function)) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list&) override {
-    function_();
+                                            const torch::autograd::variable_list& inputs) override {
+    static const at::Tensor none;
+    function_(inputs.empty() ? none : inputs[0]);
     return outputs;
   }
 
  private:
-  std::function<void()> function_;
+  std::function<void(const at::Tensor&)> function_;
 };
 
 // What owns a node of the graph: a shared_ptr, and an intrusive_ptr in later versions (2.14 has it).
@@ -77,6 +79,16 @@ NodePointerTo<Node> make_node(Arguments&&... arguments) {
 
 inline NodePointer gradient_accumulator(const at::Tensor& parameter) {
   return torch::autograd::impl::grad_accumulator(parameter);
+}
+// The accumulator if there is one; null otherwise.
+inline NodePointer existing_accumulator(const at::Tensor& parameter) {
+  return torch::autograd::impl::try_get_grad_accumulator(parameter);
+}
+
+// True in a hook of backward(), which fills every .grad; false in one of autograd::grad() or backward(inputs).
+inline bool backward_fills_all_gradients() {
+  const auto* chosen = torch::autograd::get_current_graph_task_exec_info();
+  return chosen == nullptr || chosen->empty();
 }
 
 // Calls `function` when the backward that runs on this thread is over, on the thread that called it.

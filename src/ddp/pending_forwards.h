@@ -1,0 +1,60 @@
+// Which forwards still wait for their backward, and what the backward that runs is to do.
+//
+// A forward decides whether its gradients are averaged or only accumulated (no_sync), which parameters it did not use,
+// and how this rank's samples weigh. Several forwards may share one backward, and one forward may have several
+// backwards. A forward whose graph is gone waits no longer: only this class holds its record then. Pure bookkeeping.
+// Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace lockstep::detail {
+
+struct ForwardRecord {
+  bool synchronise = true;
+  // Parameters that the outputs do not depend on, ascending; empty unless they were searched for.
+  std::vector<std::size_t> unused = {};
+  // Hooks on its outputs hold the record. False if it has no output that can carry a hook.
+  bool hooked = true;
+  // The factor of this rank's gradients; null: 1. May wait for the other ranks' numbers of samples.
+  std::function<double()> weight = nullptr;
+};
+
+class PendingForwards {
+ public:
+  using Record = std::shared_ptr<const ForwardRecord>;
+
+  // A forward has ended.
+  void add(Record record);
+  // The backward that runs has reached this forward's outputs.
+  void reach(const Record& record);
+
+  enum class Mode { unknown, accumulate, synchronise };
+  // What the backward that runs is to do: average, if any forward it may belong to wants that; unknown, if there is
+  // none.
+  Mode mode() const;
+  // Parameters that none of these forwards used, ascending.
+  std::vector<std::size_t> unused() const;
+  // True while a forward whose gradients are to be averaged waits for its backward.
+  bool synchronising() const;
+
+  // True if any of them has a weight.
+  bool weighted() const;
+
+  // The backward is over: the forwards that it reached wait no longer.
+  void end_backward();
+  // All gradients were averaged: no forward waits any longer.
+  void end_pass() { pending_.clear(); }
+
+ private:
+  // Those that the backward that runs may belong to.
+  std::vector<Record> candidates() const;
+
+  std::vector<Record> pending_;
+  std::vector<Record> reached_;
+};
+
+}  // namespace lockstep::detail
