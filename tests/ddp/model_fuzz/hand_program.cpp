@@ -1,0 +1,236 @@
+#include "ddp/model_fuzz/hand_program.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <map>
+
+#include "lockstep/ddp/init.h"
+
+namespace lockstep::fuzz {
+
+namespace {
+
+at::Tensor clone_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.detach().clone() : at::Tensor(); }
+
+void broadcast_buffers(TensorGroup& group, GraphModule& module, int root) {
+  for (const at::Tensor& buffer : module.buffers()) {
+    at::Tensor flat = buffer.clone().flatten();
+    group.broadcast(flat, root, {}).wait();
+    buffer.copy_(flat.view(buffer.sizes()));
+  }
+}
+
+bool overlapping_gradients(const std::vector<at::Tensor>& leaves) {
+  std::map<std::uintptr_t, std::uintptr_t> blocks;  // begin, end
+  for (const at::Tensor& leaf : leaves) {
+    if (!leaf.grad().defined() || leaf.grad().numel() == 0) continue;
+    const auto begin = reinterpret_cast<std::uintptr_t>(leaf.grad().data_ptr());
+    const auto end = begin + leaf.grad().nbytes();
+    const auto next = blocks.lower_bound(begin);
+    if (next != blocks.end() && next->first < end) return true;
+    if (next != blocks.begin() && std::prev(next)->second > begin) return true;
+    blocks[begin] = end;
+  }
+  return false;
+}
+
+}  // namespace
+
+LocalGradients run_pass(const Case& item, Place place, GraphModule& module, const Pass& pass) {
+  const Training& training = item.training;
+  LocalGradients result;
+  for (place.micro = 0; place.micro < training.micro_batches; ++place.micro) {
+    const bool last = place.micro + 1 == training.micro_batches;
+    const std::shared_ptr<void> guard = last ? nullptr : pass.no_sync();
+    const int samples = training.batch(place.step, place.micro, place.rank);
+    at::Tensor loss;
+    std::vector<at::Tensor> watched_inputs;
+    for (place.forward = 0; place.forward < training.forwards; ++place.forward) {
+      module.go_to(place);
+      const std::vector<at::Tensor> inputs = inputs_of(item, place, samples);
+      const at::Tensor part = loss_of(item, pass.forward(inputs, last), samples);
+      loss = loss.defined() ? loss + part : part;
+      watched_inputs.insert(watched_inputs.end(), inputs.begin(), inputs.end());
+    }
+    if (training.micro_batches > 1) loss = loss / training.micro_batches;
+    loss.backward({}, /*retain_graph=*/last && training.backward_twice);
+    result.watched.push_back(module.take_watched());
+    pass.after_backward(last);
+    if (last && training.backward_twice) {
+      loss.backward();
+      result.watched.push_back(module.take_watched());
+      pass.after_backward(true);
+    }
+    for (const at::Tensor& input : watched_inputs) {
+      result.inputs.push_back(input.requires_grad() ? clone_of(input.grad()) : at::Tensor());
+    }
+  }
+  return result;
+}
+
+std::vector<at::Tensor> whole_batch_gradients(const Case& item, int step, GraphModule& module) {
+  const Training& training = item.training;
+  std::vector<std::vector<at::Tensor>> parts(item.model.inputs.size());
+  int total = 0;
+  for (int rank = 0; rank < training.world; ++rank) {
+    for (int micro = 0; micro < training.micro_batches; ++micro) {
+      const int samples = training.batch(step, micro, rank);
+      total += samples;
+      const std::vector<at::Tensor> inputs = inputs_of(item, {rank, step, micro, 0}, samples);
+      for (std::size_t i = 0; i < inputs.size(); ++i) parts[i].push_back(inputs[i].detach());
+    }
+  }
+  std::vector<at::Tensor> inputs;
+  for (const auto& part : parts) inputs.push_back(torch::cat(part));
+  module.go_to({0, step, 0, 0});
+  const at::Tensor first = inputs[0];
+  inputs.erase(inputs.begin());
+  loss_of(item, module.forward(first, inputs), total).backward();
+  module.take_watched();
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& leaf : module.leaves()) result.push_back(leaf.grad());
+  return result;
+}
+
+void zero_gradients(GraphModule& module, Zero zero) {
+  for (at::Tensor leaf : module.leaves()) {
+    if (zero == Zero::to_undefined) leaf.mutable_grad() = at::Tensor();
+    if (zero == Zero::in_place && leaf.grad().defined()) leaf.mutable_grad().zero_();
+  }
+}
+
+HandProgram::HandProgram(const Case& item, std::shared_ptr<TensorGroup> group, std::int64_t start)
+    : case_(item), group_(std::move(group)), module_(std::make_shared<GraphModule>(item, start, /*track=*/true)) {}
+
+void HandProgram::load(GraphModule& other) {
+  at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < other.leaves().size(); ++i) {
+    at::Tensor leaf = module_->leaves()[i];
+    leaf.copy_(other.leaves()[i]);
+    leaf.mutable_grad() = clone_of(other.leaves()[i].grad());
+  }
+  const auto from = other.buffers(), to = module_->buffers();
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+}
+
+bool HandProgram::averages() const {
+  if (case_.options.hook == Hook::noop) return false;
+  return case_.options.hook != Hook::post_local_sgd || passes_ < case_.options.hook_start;
+}
+
+double HandProgram::scale_of(int step, const std::vector<char>& active) const {
+  const Training& training = case_.training;
+  if (!case_.options.sample_weighted) {
+    if (training.divide_by_world || !training.joins()) return 1;
+    return static_cast<double>(training.world) / static_cast<double>(std::count(active.begin(), active.end(), 1));
+  }
+  int total = 0, mine = 0;
+  for (int rank = 0; rank < training.world; ++rank) {
+    const int samples = active[static_cast<std::size_t>(rank)] ? training.batch(step, 0, rank) : 0;
+    total += samples;
+    if (rank == group_->rank()) mine = samples;
+  }
+  return total > 0 ? static_cast<double>(mine) * training.world / total : 0;
+}
+
+Expected HandProgram::step(int step, const std::vector<char>& active) {
+  const int rank = group_->rank();
+  const double scale = scale_of(step, active);
+  Expected expected;
+  expected.magnitudes.assign(case_.model.parameters.size(), 0);
+  module_->forget_received();
+  if (!active[static_cast<std::size_t>(rank)]) {
+    if (case_.options.broadcast_buffers) {
+      const auto root = std::find(active.begin(), active.end(), 1) - active.begin();
+      at::NoGradGuard no_grad;
+      broadcast_buffers(*group_, *module_, static_cast<int>(root));
+    }
+    average(active, 0, expected);
+    return expected;
+  }
+  bool broadcast = false;
+  Pass pass;
+  pass.forward = [&](std::vector<at::Tensor> inputs, bool synchronised) {
+    if (synchronised && case_.options.broadcast_buffers && !broadcast) {
+      broadcast = true;
+      at::NoGradGuard no_grad;
+      broadcast_buffers(*group_, *module_,
+                        static_cast<int>(std::find(active.begin(), active.end(), 1) - active.begin()));
+    }
+    const at::Tensor first = inputs[0];
+    inputs.erase(inputs.begin());
+    return module_->forward(first, inputs);
+  };
+  pass.no_sync = [] { return nullptr; };
+  pass.after_backward = [&](bool synchronised) {
+    expected.undefined_sums |= expected.overlapping;
+    expected.overlapping |= overlapping_gradients(module_->leaves());
+    if (synchronised) average(active, scale, expected);
+  };
+  expected.local = run_pass(case_, {rank, step, 0, 0}, *module_, pass);
+  const std::vector<int> accumulated = usage_of(case_.model).accumulated;
+  const bool again = std::any_of(accumulated.begin(), accumulated.end(), [](int times) { return times > 1; });
+  expected.undefined_sums |= expected.overlapping && again;
+  for (const at::Tensor& leaf : module_->leaves()) expected.gradients.push_back(clone_of(leaf.grad()));
+  for (const at::Tensor& buffer : module_->buffers()) expected.buffers.push_back(buffer.clone());
+  return expected;
+}
+
+void HandProgram::average(const std::vector<char>& active, double scale, Expected& expected) {
+  at::NoGradGuard no_grad;
+  const bool takes_part = active[static_cast<std::size_t>(group_->rank())];
+  const std::vector<at::Tensor>& leaves = module_->leaves();
+  const auto count = static_cast<std::int64_t>(leaves.size());
+  at::Tensor used = at::zeros({count}, at::kByte);
+  at::Tensor largest = at::zeros({count}, at::kDouble);
+  std::vector<at::Tensor> contributions(leaves.size());
+  for (std::size_t p = 0; p < leaves.size(); ++p) {
+    const Parameter& parameter = case_.model.parameters[p];
+    if (parameter.frozen || parameter.ignored) continue;
+    used[static_cast<std::int64_t>(p)] = takes_part ? module_->received()[p] : 0;
+    const at::Tensor& gradient = leaves[p].grad();
+    contributions[p] = at::zeros_like(leaves[p], at::MemoryFormat::Contiguous);
+    if (takes_part && gradient.defined() && scale != 0) {
+      // The factor is not rounded to 16 bits.
+      contributions[p].copy_(scale == 1                     ? gradient
+                             : leaves[p].element_size() < 4 ? gradient.to(at::kFloat) * scale
+                                                            : gradient * scale);
+    }
+    if (contributions[p].numel() > 0) {
+      largest[static_cast<std::int64_t>(p)] = contributions[p].abs().max().to(at::kDouble);
+    }
+  }
+  group_->all_reduce(used, {.op = ReduceOp::max}).wait();
+  group_->all_reduce(largest, {.op = ReduceOp::max}).wait();
+  for (std::size_t p = 0; p < leaves.size(); ++p) {
+    expected.magnitudes[p] = largest[static_cast<std::int64_t>(p)].item<double>();
+    if (used[static_cast<std::int64_t>(p)].item<int>() == 0) continue;
+    if (averages() && contributions[p].numel() > 0) group_->all_reduce(contributions[p], {.op = ReduceOp::avg}).wait();
+    if (takes_part) const_cast<at::Tensor&>(leaves[p]).mutable_grad() = contributions[p];
+  }
+  ++passes_;
+}
+
+void HandProgram::optimize(double learning_rate) {
+  at::NoGradGuard no_grad;
+  for (at::Tensor leaf : module_->leaves()) {
+    if (leaf.grad().defined()) leaf.add_(leaf.grad(), -learning_rate);
+  }
+}
+
+void HandProgram::broadcast_all(int root) {
+  at::NoGradGuard no_grad;
+  broadcast_buffers(*group_, *module_, root);
+  for (std::size_t p = 0; p < module_->leaves().size(); ++p) {
+    if (case_.model.parameters[p].ignored || module_->leaves()[p].numel() == 0) continue;
+    at::Tensor leaf = module_->leaves()[p];
+    at::Tensor copy = leaf.detach().clone();
+    group_->broadcast(copy, root, {}).wait();
+    leaf.copy_(copy);
+  }
+}
+
+}  // namespace lockstep::fuzz

@@ -1,0 +1,53 @@
+// The program that a user would write without DDP: forward, backward, then average every gradient with all_reduce.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ddp/model_fuzz/pass.h"
+#include "lockstep/ddp/tensor_group.h"
+
+namespace lockstep::fuzz {
+
+// What DDP must arrive at in one step.
+struct Expected {
+  std::vector<at::Tensor> gradients;  // by parameter; undefined: none
+  std::vector<double> magnitudes;     // by parameter: the largest number that any rank contributed
+  LocalGradients local;
+  std::vector<at::Tensor> buffers;
+  // Autograd left gradients of two parameters in the same memory, as it does for (a.view(-1) + b.view(-1)).
+  // Accumulating into them gives wrong sums, with and without DDP.
+  bool overlapping = false;
+  // It did so, and more was accumulated into them before the averaging: the sums are not defined.
+  bool undefined_sums = false;
+};
+
+class HandProgram {
+ public:
+  HandProgram(const Case& item, std::shared_ptr<TensorGroup> group, std::int64_t start);
+
+  // Takes parameters, buffers and gradients over from another replica of this rank.
+  void load(GraphModule& other);
+  // Collective. `active`: the ranks that still train; a rank that does not contributes zeros.
+  Expected step(int step, const std::vector<char>& active);
+  // A plain optimizer step, for cases in which replicas are compared only afterwards (join).
+  void optimize(double learning_rate);
+  // Takes parameters and buffers from `root`.
+  void broadcast_all(int root);
+  GraphModule& module() { return *module_; }
+
+ private:
+  void average(const std::vector<char>& active, double scale, Expected& expected);
+  // As DdpOptions::sample_weighted and JoinOptions define it.
+  double scale_of(int step, const std::vector<char>& active) const;
+  bool averages() const;  // in the pass that ends now
+
+  const Case& case_;
+  const std::shared_ptr<TensorGroup> group_;
+  std::shared_ptr<GraphModule> module_;
+  std::int64_t passes_ = 0;
+};
+
+void zero_gradients(GraphModule& module, Zero zero);
+
+}  // namespace lockstep::fuzz

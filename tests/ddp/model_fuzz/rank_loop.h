@@ -1,0 +1,39 @@
+// One rank of the fuzzer: its groups, and the cases that it runs on them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ddp/model_fuzz/outcome.h"
+
+namespace lockstep {
+class TensorGroup;
+}
+
+namespace lockstep::fuzz {
+
+class RankLoop {
+ public:
+  // Joins the world of all ranks, with a deadline of 20 s on every operation. Throws Error.
+  RankLoop();
+  ~RankLoop();
+
+  int rank() const;
+  // Nothing if this rank is not in the case's world. A new `generation` means that the groups before it have ended.
+  std::optional<Outcome> run(int generation, std::uint64_t seed, const std::vector<int>& edits);
+
+ private:
+  struct Groups {
+    std::shared_ptr<TensorGroup> ddp, check;
+  };
+  Groups& groups_of(int world);
+
+  std::shared_ptr<TensorGroup> world_;
+  int generation_ = 0;
+  std::map<int, Groups> groups_;  // by size
+};
+
+}  // namespace lockstep::fuzz
