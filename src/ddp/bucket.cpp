@@ -75,6 +75,11 @@ bool Bucket::in_place(std::size_t slot, const at::Tensor& gradient) const {
   return gradient.defined() && gradient.data_ptr() == views_[slot].data_ptr();
 }
 
+bool Bucket::owns(const at::Tensor& gradient) const {
+  const at::Tensor& memory = alone_ ? own_ : flat_;
+  return memory.defined() && gradient.storage().unsafeGetStorageImpl() == memory.storage().unsafeGetStorageImpl();
+}
+
 void Bucket::release() {
   put_on_.clear();
   if (!alone_) return;

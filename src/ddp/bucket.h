@@ -42,6 +42,8 @@ class Bucket {
   const at::Tensor& reduced(std::size_t slot) const { return views_[slot]; }
   // True if reduced(slot) is the memory of `gradient` itself, so that nothing has to be copied.
   bool in_place(std::size_t slot, const at::Tensor& gradient) const;
+  // True if `gradient` is in the bucket's own memory.
+  bool owns(const at::Tensor& gradient) const;
   // Drops a gradient's memory that was borrowed for the pass.
   void release();
 

@@ -10,13 +10,13 @@
 
 namespace lockstep::detail {
 
-// True if `gradient`, which is a parameter's .grad, can be changed while backward runs without any other tensor
-// noticing. `incoming` is what autograd handed to the accumulator (the post hook's second argument), which is still
-// alive while the hook runs; undefined if there is none.
-bool is_exclusive(const at::Tensor& gradient, const at::Tensor& incoming = {});
+// True if another tensor may share the memory of `gradient`, which is a parameter's .grad, so that writing to it would
+// change that tensor too. Other handles to the same gradient do not count: they are meant to see what is written.
+// `incoming` is what autograd handed to the accumulator (the post hook's second argument), which is still alive while
+// the hook runs; undefined outside of it.
+bool shares_memory(const at::Tensor& gradient, const at::Tensor& incoming = {});
 
-// True if no other tensor shares `gradient`'s memory, so that writing to it changes nothing else. Other handles to the
-// same tensor are allowed: they are meant to see the new values.
-bool may_be_overwritten(const at::Tensor& gradient);
+// True if `gradient` can be changed while backward runs without anything noticing: there is not even another handle.
+bool is_exclusive(const at::Tensor& gradient, const at::Tensor& incoming = {});
 
 }  // namespace lockstep::detail

@@ -72,9 +72,9 @@ TEST(ExclusiveMemory, IsNotWhatTheProgramKeeps) {
   weight.pow(2).sum().backward();
   const at::Tensor handle = weight.grad();
   EXPECT_FALSE(arrives_exclusive(weight, [&] { return weight.pow(2).sum(); })) << "two handles to one gradient";
-  EXPECT_TRUE(detail::may_be_overwritten(weight.grad())) << "which are to see the same values";
+  EXPECT_FALSE(detail::shares_memory(weight.grad())) << "which are to see the same values";
   const at::Tensor view = weight.grad().view(-1);
-  EXPECT_FALSE(detail::may_be_overwritten(weight.grad()));
+  EXPECT_TRUE(detail::shares_memory(weight.grad()));
 }
 
 // ---- DDP

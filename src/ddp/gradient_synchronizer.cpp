@@ -87,10 +87,12 @@ class GradientSynchronizer::Impl {
     record_ = detail::ForwardRecord{.synchronise = synchronise};
     if (joining_) exchange_presence(true, synchronise);
     if (options_.sample_weighted) weigh_samples(samples);
-    if (synchronise && !reducer_->awaits_backward()) broadcast_buffers();
+    // While a graph waits for its backward, buffers stay as they are: it may need them.
+    if (synchronise && !reducer_->awaits_backward()) {
+      broadcast_buffers();
+      if (!joining_ && options_.verify_every > 0 && ++forwards_ % options_.verify_every == 0) verify_in_sync();
+    }
     buffers_differ_ = true;  // this forward may change them
-    if (synchronise && !joining_ && options_.verify_every > 0 && ++forwards_ % options_.verify_every == 0)
-      verify_in_sync();
   }
 
   void after_forward(const std::vector<at::Tensor>& outputs) {
@@ -164,8 +166,7 @@ class GradientSynchronizer::Impl {
     if (options_.broadcast_buffers) sync_buffers();
   }
 
-  // The first forward without gradients after training: all ranks are to evaluate with the same statistics. Not while
-  // a graph waits for its backward, which may need the buffers as they are.
+  // The first forward without gradients after training: all ranks are to evaluate with the same statistics.
   void before_evaluation() {
     if (!options_.broadcast_buffers || !buffers_differ_ || buffer_broadcast_.empty() || joining_ ||
         reducer_->awaits_backward()) {

@@ -244,7 +244,7 @@ void Reducer::expect_backward(const std::vector<at::Tensor>& outputs, ForwardRec
       }
       continue;
     }
-    output.register_hook([this, shared, alive = std::weak_ptr<int>(alive_)](const at::Tensor&) {
+    compat::when_backward_reaches(output, [this, shared, alive = std::weak_ptr<int>(alive_)] {
       if (!alive.expired()) on_output(shared);
     });
   }
@@ -323,7 +323,7 @@ void Reducer::on_gradient(std::size_t index, const at::Tensor& incoming) {
   used_.mark(index);
   if (average || weights_.active()) check_gradient(index, parameters_[index].second.grad());
   if (weights_.active()) weights_.arrived(index, is_exclusive(parameters_[index].second.grad(), incoming));
-  if (!average) return;
+  if (!average) return accumulate_apart(index, incoming);
   if (options_.static_graph && !static_.known()) {
     static_.arrived(index);
     return;
@@ -337,6 +337,17 @@ void Reducer::on_gradient(std::size_t index, const at::Tensor& incoming) {
   weights_.settle(index);
   put(index, Contribution::gradient, incoming);
   launch_ready();
+}
+
+// Autograd would add the next gradient to memory that another parameter's gradient may share, and so to both.
+void Reducer::accumulate_apart(std::size_t index, const at::Tensor& incoming) {
+  at::Tensor& gradient = const_cast<at::Tensor&>(parameters_[index].second).mutable_grad();
+  if (!gradient.defined() || gradient.layout() != at::kStrided || gradient.requires_grad()) return;
+  if (shares_memory(gradient, incoming) && !is_bucket_view(index, gradient)) gradient = gradient.clone();
+}
+
+bool Reducer::is_bucket_view(std::size_t index, const at::Tensor& gradient) const {
+  return options_.gradient_as_bucket_view && buckets_[tracker_->bucket_of(index)].owns(gradient);
 }
 
 void Reducer::end_of_backward() {
@@ -554,7 +565,7 @@ void Reducer::hand_out() {
       const at::Tensor& reduced = buckets_[b].reduced(slot);
       if (options_.gradient_as_bucket_view) {
         gradient = reduced;
-      } else if (gradient.defined() && may_be_overwritten(gradient)) {
+      } else if (gradient.defined() && !shares_memory(gradient)) {
         gradient.copy_(reduced);
       } else {
         gradient = reduced.clone();

@@ -82,6 +82,8 @@ class Reducer {
   void leave_backward();
   bool is_to_be_averaged(std::size_t index) const;
   void check_gradient(std::size_t index, const at::Tensor& gradient) const;
+  void accumulate_apart(std::size_t index, const at::Tensor& incoming);
+  bool is_bucket_view(std::size_t index, const at::Tensor& gradient) const;
   void finish_backward();
 
   // One pass.

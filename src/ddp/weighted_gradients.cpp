@@ -17,9 +17,9 @@ at::Tensor sum(const at::Tensor& before, const at::Tensor& gradient, double weig
   if (weight == 0) return before;
   if (before.element_size() < 4) {
     const at::Tensor exact = before.to(at::kFloat).add_(gradient.to(at::kFloat), weight);
-    return may_be_overwritten(before) ? before.copy_(exact) : exact.to(before.scalar_type());
+    return shares_memory(before) ? exact.to(before.scalar_type()) : before.copy_(exact);
   }
-  return may_be_overwritten(before) ? before.add_(gradient, weight) : at::add(before, gradient, weight);
+  return shares_memory(before) ? at::add(before, gradient, weight) : before.add_(gradient, weight);
 }
 
 }  // namespace

@@ -61,6 +61,19 @@ class PostHook : public torch::autograd::FunctionPostHook {
   std::function<void(const at::Tensor&)> function_;
 };
 
+// A pre hook that only wants to know that backward has reached a node.
+class PreHook : public torch::autograd::FunctionPreHook {
+ public:
+  explicit PreHook(std::function<void()> function) : function_(std::move(function)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    function_();
+    return gradients;
+  }
+
+ private:
+  std::function<void()> function_;
+};
+
 // What owns a node of the graph: a shared_ptr, and an intrusive_ptr in later versions (2.14 has it).
 using NodePointer = decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
 
@@ -83,6 +96,13 @@ inline NodePointer gradient_accumulator(const at::Tensor& parameter) {
 // The accumulator if there is one; null otherwise.
 inline NodePointer existing_accumulator(const at::Tensor& parameter) {
   return torch::autograd::impl::try_get_grad_accumulator(parameter);
+}
+
+// Calls `function` whenever backward reaches the operation that computed `output`, which must not be a leaf. On the
+// operation rather than the tensor: LibTorch 1.13 crashes if a tensor that was changed in place through a view has
+// retain_grad() and a hook.
+inline void when_backward_reaches(const at::Tensor& output, std::function<void()> function) {
+  output.grad_fn()->add_pre_hook(std::make_unique<PreHook>(std::move(function)));
 }
 
 // True in a hook of backward(), which fills every .grad; false in one of autograd::grad() or backward(inputs).
