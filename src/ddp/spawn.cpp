@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -17,6 +18,7 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -67,6 +69,17 @@ bool in_function = false;
 // a consequence of that peer's failure, which may well be noticed later.
 constexpr char kCause = '!';
 constexpr char kConsequence = '>';
+// What is kept of a report; of the rest only the length.
+constexpr std::size_t kReportLimit = std::size_t{1} << 20;
+
+void write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return std::perror("lockstep::spawn: report");
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
 
 [[noreturn]] void run_as_child(const std::function<void(int)>& function) {
   in_function = true;
@@ -81,7 +94,7 @@ constexpr char kConsequence = '>';
   } catch (const std::exception& error) {
     report = kCause + std::string(error.what());
   }
-  if (::write(kRole->report_fd, report.data(), report.size()) < 0) std::perror("lockstep::spawn: report");
+  write_all(kRole->report_fd, report);
   std::exit(1);
 }
 
@@ -102,9 +115,28 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 struct Child {
   pid_t pid = -1;
   UniqueFd pid_fd;
-  UniqueFd report;
+  UniqueFd report_pipe;  // does not block; invalid once all of it was read
+  std::string report;
+  std::size_t report_left_out = 0;
   bool ended = false;
+
+  // Takes what is in the pipe. A rank cannot end before all that it reports has been taken, and what it forked may hold
+  // the pipe after it.
+  void read_report();
 };
+
+void Child::read_report() {
+  std::array<char, 16384> block;
+  while (report_pipe.valid()) {
+    const ssize_t got = ::read(report_pipe.get(), block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) return report_pipe.reset();
+    const std::size_t kept = std::min(static_cast<std::size_t>(got), kReportLimit - report.size());
+    report.append(block.data(), kept);
+    report_left_out += static_cast<std::size_t>(got) - kept;
+  }
+}
 
 class Children {
  public:
@@ -120,7 +152,7 @@ class Children {
   };
   void start(int rank, const std::map<std::string, std::string>& variables, int store_fd);
   std::optional<Failure> collect(std::size_t rank);
-  int wait_any(int timeout_ms);
+  std::optional<std::size_t> wait_any(int timeout_ms);
   void signal_all(int signal) {
     for (const Child& child : children_) {
       if (!child.ended) ::syscall(SYS_pidfd_send_signal, child.pid_fd.get(), signal, nullptr, 0);
@@ -166,6 +198,7 @@ void Children::start(int rank, const std::map<std::string, std::string>& variabl
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
   UniqueFd read_end(ends[0]);
   UniqueFd write_end(ends[1]);
+  ::fcntl(read_end.get(), F_SETFL, O_NONBLOCK);
   std::vector<std::string> environment = {
       fmt::format("{}={},{},{},{}", kVariable, call_, rank, write_end.get(), ::getpid())};
   for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
@@ -183,24 +216,26 @@ void Children::start(int rank, const std::map<std::string, std::string>& variabl
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) fail("starting this program again", error);
   child.pid_fd.reset(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
-  child.report = std::move(read_end);
+  child.report_pipe = std::move(read_end);
   children_.push_back(std::move(child));
 }
 
-// The rank of a process that has ended and was not collected yet, or -1.
-int Children::wait_any(int timeout_ms) {
-  std::vector<pollfd> polled;
-  std::vector<int> ranks;
+// Reads reports until a process has ended that was not collected yet, and returns its rank; nothing if none has in
+// time, or if it only read.
+std::optional<std::size_t> Children::wait_any(int timeout_ms) {
+  std::vector<pollfd> polled;  // two for each rank; poll() passes over descriptors below 0
+  for (const Child& child : children_) {
+    polled.push_back({child.ended ? -1 : child.pid_fd.get(), POLLIN, 0});
+    polled.push_back({child.ended ? -1 : child.report_pipe.get(), POLLIN, 0});
+  }
+  if (::poll(polled.data(), polled.size(), timeout_ms) <= 0) return std::nullopt;
   for (std::size_t rank = 0; rank < children_.size(); ++rank) {
-    if (children_[rank].ended) continue;
-    polled.push_back({children_[rank].pid_fd.get(), POLLIN, 0});
-    ranks.push_back(static_cast<int>(rank));
+    if (polled[2 * rank + 1].revents != 0) children_[rank].read_report();
   }
-  if (::poll(polled.data(), polled.size(), timeout_ms) <= 0) return -1;
-  for (std::size_t i = 0; i < polled.size(); ++i) {
-    if (polled[i].revents != 0) return ranks[i];
+  for (std::size_t rank = 0; rank < children_.size(); ++rank) {
+    if (polled[2 * rank].revents != 0) return rank;
   }
-  return -1;
+  return std::nullopt;
 }
 
 std::optional<Children::Failure> Children::collect(std::size_t rank) {
@@ -210,11 +245,11 @@ std::optional<Children::Failure> Children::collect(std::size_t rank) {
   }
   child.ended = true;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::nullopt;
-  std::string text(4096, '\0');
-  const ssize_t got = ::read(child.report.get(), text.data(), text.size());
-  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  child.read_report();
+  std::string text = std::move(child.report);
   const bool consequence = !text.empty() && text.front() == kConsequence;
   if (!text.empty()) text.replace(0, 1, ": ");
+  if (child.report_left_out > 0) text += fmt::format("... ({} bytes more)", child.report_left_out);
   const std::string end =
       WIFSIGNALED(status) ? fmt::format("was killed by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)))
                           : fmt::format("ended with exit code {}", WEXITSTATUS(status));
@@ -227,10 +262,9 @@ std::optional<std::string> Children::wait(const SpawnOptions& options) {
   Deadline grace = never;
   bool ended_by_us = false;
   for (std::size_t left = children_.size(); left > 0;) {
-    const int rank = wait_any(grace.poll_timeout_ms());
-    if (rank >= 0) {
+    if (const auto rank = wait_any(grace.poll_timeout_ms())) {
       --left;
-      const std::optional<Failure> failure = collect(static_cast<std::size_t>(rank));
+      const std::optional<Failure> failure = collect(*rank);
       if (!failure) continue;
       // The others notice by themselves; those that do not are ended.
       if (!first) grace = Deadline::after(options.grace);

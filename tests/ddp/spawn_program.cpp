@@ -1,4 +1,7 @@
 // Run by spawn_test: what it does is its first argument.
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstring>
 #include <iostream>
@@ -28,6 +31,22 @@ void die(int rank) {
   while (true) ::pause();  // never ends by itself
 }
 
+// More than a pipe takes at once.
+void fail_at_length(int rank, std::size_t bytes) {
+  if (rank == 1) throw std::runtime_error("first words " + std::string(bytes, '.') + " last words");
+}
+
+// Dies without a word, while a process that it forked still holds its descriptors.
+void die_before_a_child(int) {
+  const pid_t program = ::getppid();
+  if (::fork() == 0) {
+    for (const int fd : {0, 1, 2}) ::close(fd);
+    for (int i = 0; i < 12000 && ::kill(program, 0) == 0; ++i) ::usleep(10'000);
+    ::_exit(0);
+  }
+  std::raise(SIGKILL);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -41,6 +60,12 @@ int main(int argc, char** argv) {
       lockstep::spawn(3, fail_on_one);
     } else if (what == "die") {
       lockstep::spawn(3, die, {.grace = std::chrono::milliseconds(200)});
+    } else if (what == "throw at length") {
+      lockstep::spawn(2, [](int rank) { fail_at_length(rank, std::size_t{200} << 10); });
+    } else if (what == "throw without end") {
+      lockstep::spawn(2, [](int rank) { fail_at_length(rank, std::size_t{8} << 20); });
+    } else if (what == "die before a child") {
+      lockstep::spawn(1, die_before_a_child);
     } else if (what == "nested") {
       lockstep::spawn(1, [](int) { lockstep::spawn(1, sum); });
     } else {

@@ -39,6 +39,28 @@ TEST(Spawn, NamesTheSignalAndEndsWhoeverDoesNotEnd) {
   EXPECT_THAT(ended.output, AllOf(HasSubstr("rank 2 (pid"), HasSubstr("signal 11")));
 }
 
+TEST(Spawn, PassesOnAnExceptionOfMoreBytesThanAPipeHolds) {
+  const Ended ended = run("throw at length");
+  EXPECT_EQ(ended.code, 3) << ended.output.substr(0, 200);
+  EXPECT_THAT(ended.output, HasSubstr("exit code 1: first words ..."));
+  EXPECT_THAT(ended.output, HasSubstr("... last words\n"));
+  EXPECT_GT(ended.output.size(), std::size_t{200} << 10);
+}
+
+TEST(Spawn, ShortensAnExceptionOfMegabytes) {
+  const Ended ended = run("throw without end");
+  EXPECT_EQ(ended.code, 3) << ended.output.substr(0, 200);
+  EXPECT_THAT(ended.output, HasSubstr("exit code 1: first words ..."));
+  EXPECT_THAT(ended.output, HasSubstr("bytes more)\n"));
+  EXPECT_LT(ended.output.size(), std::size_t{2} << 20);
+}
+
+TEST(Spawn, DoesNotWaitForAProcessThatADeadRankForked) {
+  const Ended ended = run("die before a child");
+  EXPECT_EQ(ended.code, 3) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("rank 0 (pid"));
+}
+
 TEST(Spawn, RefusesNonsense) {
   EXPECT_THAT(run("none").output, HasSubstr("nprocs is 0"));
   EXPECT_THAT(run("nested").output, HasSubstr("cannot be nested"));
