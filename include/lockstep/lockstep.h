@@ -15,6 +15,7 @@
 #include "lockstep/ddp/options.h"
 #include "lockstep/ddp/snapshot.h"
 #include "lockstep/ddp/spawn.h"
+#include "lockstep/ddp/subgroups.h"
 #include "lockstep/ddp/sync_batch_norm.h"
 #include "lockstep/ddp/tensor_collectives.h"
 #include "lockstep/ddp/tensor_group.h"

@@ -90,7 +90,7 @@ TensorGroup::Memory EngineGroup::allocate(std::size_t bytes) {
   return {data, std::move(memory)};
 }
 
-std::shared_ptr<TensorGroup> EngineGroup::new_group(std::span<const int> ranks, const std::string& name) {
+std::shared_ptr<TensorGroup> EngineGroup::make_subgroup(std::span<const int> ranks, const std::string& name) {
   return std::make_shared<EngineGroup>(group_->new_group(ranks, name));
 }
 

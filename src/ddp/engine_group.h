@@ -34,9 +34,11 @@ class EngineGroup final : public TensorGroup {
 
   at::Tensor empty(std::int64_t count, at::ScalarType dtype, at::Device device = at::kCPU) override;
   Memory allocate(std::size_t bytes) override;
-  std::shared_ptr<TensorGroup> new_group(std::span<const int> ranks, const std::string& name) override;
   void abort(const std::string& reason) override { group_->abort(reason); }
   Status health() const override { return group_->health(); }
+
+ protected:
+  std::shared_ptr<TensorGroup> make_subgroup(std::span<const int> ranks, const std::string& name) override;
 
  private:
   std::shared_ptr<ProcessGroup> group_;

@@ -63,22 +63,27 @@ DefaultGroupScope::~DefaultGroupScope() { destroy_process_group(); }
 bool is_initialized() { return current() != nullptr; }
 
 std::shared_ptr<TensorGroup> group_or_default(const std::shared_ptr<TensorGroup>& group) {
-  if (group) return group;
+  if (group) {
+    group->require_member();
+    return group;
+  }
   if (std::shared_ptr<TensorGroup> found = current()) return found;
   throw Error({StatusCode::not_found,
                "there is no default process group: call lockstep::init_process_group() first, or pass a group"});
 }
 
-int get_rank(const std::shared_ptr<TensorGroup>& group) { return group_or_default(group)->rank(); }
+int get_rank(const std::shared_ptr<TensorGroup>& group) { return (group ? group : group_or_default())->rank(); }
 
-int get_world_size(const std::shared_ptr<TensorGroup>& group) { return group_or_default(group)->size(); }
+int get_world_size(const std::shared_ptr<TensorGroup>& group) { return (group ? group : group_or_default())->size(); }
 
-const std::string& get_backend(const std::shared_ptr<TensorGroup>& group) { return group_or_default(group)->backend(); }
+const std::string& get_backend(const std::shared_ptr<TensorGroup>& group) {
+  return (group ? group : group_or_default())->backend();
+}
 
 std::shared_ptr<TensorGroup> new_group(const std::vector<int>& ranks, const std::string& name) {
-  std::shared_ptr<TensorGroup> group = group_or_default();
-  if (std::find(ranks.begin(), ranks.end(), group->rank()) == ranks.end()) return nullptr;
-  return group->new_group(ranks, name);
+  std::vector<int> ascending = ranks;
+  std::sort(ascending.begin(), ascending.end());
+  return group_or_default()->new_group(ascending, name);
 }
 
 }  // namespace lockstep

@@ -23,6 +23,7 @@ class Snapshots::Impl {
       throw Error({StatusCode::invalid_argument,
                    fmt::format("Snapshots: keep_last is {}; at least 1 has to be kept", options.keep_last)});
     }
+    if (!options.alone && options.group != nullptr) options.group->require_member();
   }
   ~Impl() {
     if (const Status status = join_writer(); !status.ok()) log_error("{}", status.message());

@@ -5,10 +5,12 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <functional>
 #include <mutex>
 
+#include "ddp/non_member_group.h"
 #include "group/work_state.h"
 
 namespace lockstep {
@@ -167,10 +169,25 @@ ReduceOptions call_options(const at::Tensor& tensor, const TensorReduceOptions& 
 }
 CallOptions call_options(const TensorCallOptions& options) { return {.timeout = options.timeout}; }
 
-void check_root(const char* operation, int root, const TensorGroup& group) {
-  if (root < 0 || root >= group.size()) {
-    refuse(operation, fmt::format("there is no rank {} in a group of {}", root, group.size()));
+// Ranks that are not in the group have nothing to do: a Work that is complete.
+std::optional<Work> nothing_to_do(const char* operation, const std::shared_ptr<TensorGroup>& group) {
+  const auto* other_ranks = dynamic_cast<const detail::NonMemberGroup*>(group.get());
+  if (other_ranks == nullptr) return std::nullopt;
+  other_ranks->warn_once(operation);
+  auto state = std::make_shared<detail::WorkState>();
+  state->complete(Status());
+  return Work(std::move(state));
+}
+
+// The group's number of a rank of the world.
+int group_rank(const char* operation, int global_rank, const TensorGroup& group) {
+  const int rank = group.group_rank(global_rank);
+  if (rank < 0) {
+    refuse(operation, fmt::format("rank {} of the world is not in the group, which has the ranks {}; roots and peers "
+                                  "are ranks of the world (get_global_rank() translates those of a group)",
+                                  global_rank, fmt::join(group.global_ranks(), ", ")));
   }
+  return rank;
 }
 
 // `large` is `small` once per rank.
@@ -189,6 +206,7 @@ void check_ratio(const char* operation, const char* large_name, const at::Tensor
 }  // namespace
 
 Work all_reduce_async(const at::Tensor& tensor, const TensorReduceOptions& options) {
+  if (auto done = nothing_to_do("all_reduce", options.group)) return *done;
   const auto group = group_or_default(options.group);
   Block block("all_reduce", tensor, *group, Block::Use::update, options.op);
   Work work = group->all_reduce(block.memory(), call_options(block.memory(), options));
@@ -196,23 +214,26 @@ Work all_reduce_async(const at::Tensor& tensor, const TensorReduceOptions& optio
 }
 
 Work reduce_async(const at::Tensor& tensor, int dst, const TensorReduceOptions& options) {
+  if (auto done = nothing_to_do("reduce", options.group)) return *done;
   const auto group = group_or_default(options.group);
-  check_root("reduce", dst, *group);
+  const int root = group_rank("reduce", dst, *group);
   Block block("reduce", tensor, *group, Block::Use::update, options.op);
-  Work work = group->reduce(block.memory(), dst, call_options(block.memory(), options));
+  Work work = group->reduce(block.memory(), root, call_options(block.memory(), options));
   return finish(std::move(work), std::move(block));
 }
 
 Work broadcast_async(const at::Tensor& tensor, int src, const TensorCallOptions& options) {
+  if (auto done = nothing_to_do("broadcast", options.group)) return *done;
   const auto group = group_or_default(options.group);
-  check_root("broadcast", src, *group);
-  Block block("broadcast", tensor, *group, group->rank() == src ? Block::Use::read : Block::Use::write);
-  Work work = group->broadcast(block.memory(), src, call_options(options));
+  const int root = group_rank("broadcast", src, *group);
+  Block block("broadcast", tensor, *group, group->rank() == root ? Block::Use::read : Block::Use::write);
+  Work work = group->broadcast(block.memory(), root, call_options(options));
   return finish(std::move(work), std::move(block));
 }
 
 Work all_gather_async(const std::vector<at::Tensor>& outputs, const at::Tensor& input,
                       const TensorCallOptions& options) {
+  if (auto done = nothing_to_do("all_gather", options.group)) return *done;
   const auto group = group_or_default(options.group);
   Block block("all_gather", input, *group, Block::Use::read);
   const at::Tensor flat = flat_memory("all_gather", "outputs", outputs, group->size(), block.memory(), *group, false);
@@ -228,6 +249,7 @@ Work all_gather_async(const std::vector<at::Tensor>& outputs, const at::Tensor& 
 }
 
 Work all_gather_into_tensor_async(const at::Tensor& output, const at::Tensor& input, const TensorCallOptions& options) {
+  if (auto done = nothing_to_do("all_gather_into_tensor", options.group)) return *done;
   const auto group = group_or_default(options.group);
   Block from("all_gather_into_tensor", input, *group, Block::Use::read);
   Block to("all_gather_into_tensor", output, *group, Block::Use::write);
@@ -238,6 +260,7 @@ Work all_gather_into_tensor_async(const at::Tensor& output, const at::Tensor& in
 
 Work reduce_scatter_tensor_async(const at::Tensor& output, const at::Tensor& input,
                                  const TensorReduceOptions& options) {
+  if (auto done = nothing_to_do("reduce_scatter_tensor", options.group)) return *done;
   const auto group = group_or_default(options.group);
   Block from("reduce_scatter_tensor", input, *group, Block::Use::read, options.op);
   Block to("reduce_scatter_tensor", output, *group, Block::Use::write, options.op);
@@ -248,6 +271,7 @@ Work reduce_scatter_tensor_async(const at::Tensor& output, const at::Tensor& inp
 
 Work reduce_scatter_async(const at::Tensor& output, const std::vector<at::Tensor>& inputs,
                           const TensorReduceOptions& options) {
+  if (auto done = nothing_to_do("reduce_scatter", options.group)) return *done;
   const auto group = group_or_default(options.group);
   Block to("reduce_scatter", output, *group, Block::Use::write, options.op);
   const at::Tensor flat = flat_memory("reduce_scatter", "inputs", inputs, group->size(), to.memory(), *group, true);
@@ -258,30 +282,33 @@ Work reduce_scatter_async(const at::Tensor& output, const std::vector<at::Tensor
 
 Work gather_async(const at::Tensor& input, const std::vector<at::Tensor>& outputs, int dst,
                   const TensorCallOptions& options) {
+  if (auto done = nothing_to_do("gather", options.group)) return *done;
   const auto group = group_or_default(options.group);
-  check_root("gather", dst, *group);
+  const int root = group_rank("gather", dst, *group);
   Block block("gather", input, *group, Block::Use::read);
-  if (group->rank() != dst) return group->gather(block.memory(), {}, dst, call_options(options));
+  if (group->rank() != root) return group->gather(block.memory(), {}, root, call_options(options));
   const at::Tensor flat = flat_memory("gather", "outputs", outputs, group->size(), block.memory(), *group, true);
-  return unpack_after(group->gather(block.memory(), flat, dst, call_options(options)), flat, outputs);
+  return unpack_after(group->gather(block.memory(), flat, root, call_options(options)), flat, outputs);
 }
 
 Work scatter_async(const at::Tensor& output, const std::vector<at::Tensor>& inputs, int src,
                    const TensorCallOptions& options) {
+  if (auto done = nothing_to_do("scatter", options.group)) return *done;
   const auto group = group_or_default(options.group);
-  check_root("scatter", src, *group);
+  const int root = group_rank("scatter", src, *group);
   Block block("scatter", output, *group, Block::Use::write);
   at::Tensor flat;
-  if (group->rank() == src) {
+  if (group->rank() == root) {
     flat = flat_memory("scatter", "inputs", inputs, group->size(), block.memory(), *group, true);
     pack(flat, inputs);
   }
-  Work work = group->scatter(flat, block.memory(), src, call_options(options));
+  Work work = group->scatter(flat, block.memory(), root, call_options(options));
   return finish(std::move(work), std::move(block));
 }
 
 Work all_to_all_async(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                       const TensorCallOptions& options) {
+  if (auto done = nothing_to_do("all_to_all", options.group)) return *done;
   const auto group = group_or_default(options.group);
   if (inputs.empty()) refuse("all_to_all", "inputs is empty");
   const at::Tensor like = plain("all_to_all", inputs[0], *group, std::nullopt);
@@ -292,6 +319,7 @@ Work all_to_all_async(const std::vector<at::Tensor>& outputs, const std::vector<
 }
 
 Work all_to_all_single_async(const at::Tensor& output, const at::Tensor& input, const TensorCallOptions& options) {
+  if (auto done = nothing_to_do("all_to_all_single", options.group)) return *done;
   const auto group = group_or_default(options.group);
   Block from("all_to_all_single", input, *group, Block::Use::read);
   Block to("all_to_all_single", output, *group, Block::Use::write);
@@ -307,21 +335,24 @@ Work all_to_all_single_async(const at::Tensor& output, const at::Tensor& input, 
 }
 
 Work send_async(const at::Tensor& tensor, int dst, int tag, const TensorCallOptions& options) {
+  if (auto done = nothing_to_do("send", options.group)) return *done;
   const auto group = group_or_default(options.group);
-  check_root("send", dst, *group);
+  const int peer = group_rank("send", dst, *group);
   Block block("send", tensor, *group, Block::Use::read);
-  return group->send(block.memory(), dst, tag, call_options(options));
+  return group->send(block.memory(), peer, tag, call_options(options));
 }
 
 Work recv_async(const at::Tensor& tensor, int src, int tag, const TensorCallOptions& options) {
+  if (auto done = nothing_to_do("recv", options.group)) return *done;
   const auto group = group_or_default(options.group);
-  check_root("recv", src, *group);
+  const int peer = group_rank("recv", src, *group);
   Block block("recv", tensor, *group, Block::Use::write);
-  Work work = group->recv(block.memory(), src, tag, call_options(options));
+  Work work = group->recv(block.memory(), peer, tag, call_options(options));
   return finish(std::move(work), std::move(block));
 }
 
 Work barrier_async(const TensorCallOptions& options) {
+  if (auto done = nothing_to_do("barrier", options.group)) return *done;
   return group_or_default(options.group)->barrier(call_options(options));
 }
 
@@ -371,6 +402,7 @@ void recv(const at::Tensor& tensor, int src, int tag, const TensorCallOptions& o
 void barrier(const TensorCallOptions& options) { barrier_async(options).wait(); }
 
 void monitored_barrier(std::chrono::milliseconds timeout, const std::shared_ptr<TensorGroup>& group) {
+  if (nothing_to_do("monitored_barrier", group)) return;
   barrier({.group = group, .timeout = timeout});
 }
 

@@ -90,5 +90,65 @@ TEST(DdpProcesses, ALostPeerComesOutOfBackwardByName) {
   }
 }
 
+// A group of ranks 0 and 1, which ranks 2 and 3 use too, as programs do that are the same on every rank.
+LOCKSTEP_PROCESS_ROLE(outsider_rank) {
+  torch::set_num_threads(1);
+  ProcessGroupScope job;
+  const auto group = new_group({1, 0});
+  at::Tensor part = torch::full({3}, 1.0), whole = torch::full({3}, 100.0);
+  all_reduce(part, {.group = group});
+  all_reduce(whole);
+  std::cout << "rank " << get_rank(group) << " of " << get_world_size(group) << ", part " << part[0].item<double>()
+            << ", whole " << whole[0].item<double>() << '\n';
+  return 0;
+}
+
+TEST(GroupProcesses, ACollectiveOnAGroupOfOtherRanksDoesNothing) {
+  ProcessSet ranks = start_ranks(4, "outsider_rank");
+  ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
+  EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
+  for (int rank : {0, 1}) {
+    EXPECT_EQ(ranks.output(rank), "rank " + std::to_string(rank) + " of 2, part 2, whole 400\n") << ranks.report();
+  }
+  for (int rank : {2, 3}) {
+    EXPECT_EQ(ranks.output(rank), "rank -1 of -1, part 1, whole 400\n") << ranks.report();
+    EXPECT_THAT(ranks.error_output(rank), HasSubstr("all_reduce on rank " + std::to_string(rank))) << ranks.report();
+  }
+}
+
+// Two groups from one call, one of them of ranks 0 and 2, and rank 3 in none.
+LOCKSTEP_PROCESS_ROLE(enumerated_rank) {
+  torch::set_num_threads(1);
+  ProcessGroupScope job;
+  const Subgroups parts = new_subgroups_by_enumeration({{2, 0}, {1}});
+  at::Tensor sum = torch::full({3}, job.rank() + 1.0), from_two = torch::full({3}, job.rank() + 1.0);
+  all_reduce(sum, {.group = parts.mine});
+  broadcast(from_two, 2, {.group = parts.all[0]});
+  std::string refusal = "none";
+  try {
+    new_subgroups_by_enumeration({{0, 1}, {1, 2}});
+  } catch (const Error& error) {
+    refusal = error.what();
+  }
+  barrier();
+  std::cout << "rank " << get_rank(parts.mine) << ", sum " << sum[0].item<double>() << ", from two "
+            << from_two[0].item<double>() << ", " << refusal << '\n';
+  return 0;
+}
+
+TEST(GroupProcesses, AreEnumeratedByRanksOfTheWorld) {
+  ProcessSet ranks = start_ranks(4, "enumerated_rank");
+  ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
+  EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
+  const std::vector<std::string> expected = {"rank 0, sum 4, from two 3", "rank 0, sum 2, from two 2",
+                                             "rank 1, sum 4, from two 3", "rank -1, sum 4, from two 4"};
+  for (std::size_t rank = 0; rank < expected.size(); ++rank) {
+    EXPECT_EQ(
+        ranks.output(static_cast<int>(rank)),
+        expected[rank] + ", invalid_argument: new_subgroups_by_enumeration: rank 1 is both in [0, 1] and in [1, 2]\n")
+        << ranks.report();
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::testing

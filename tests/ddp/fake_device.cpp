@@ -264,11 +264,13 @@ class FakeDeviceGroup final : public TensorGroup {
     return group_->empty(count, dtype, device);
   }
   Memory allocate(std::size_t bytes) override { return group_->allocate(bytes); }
-  std::shared_ptr<TensorGroup> new_group(std::span<const int> ranks, const std::string& name) override {
-    return std::make_shared<FakeDeviceGroup>(group_->new_group(ranks, name));
-  }
   void abort(const std::string& reason) override { group_->abort(reason); }
   Status health() const override { return group_->health(); }
+
+ protected:
+  std::shared_ptr<TensorGroup> make_subgroup(std::span<const int> ranks, const std::string& name) override {
+    return std::make_shared<FakeDeviceGroup>(group_->new_group(ranks, name));
+  }
 
  private:
   // Runs the operation on copies. The result comes to the device with the first wait.

@@ -69,7 +69,7 @@ std::shared_ptr<CommHook> noop_hook();
 struct PostLocalSgdOptions {
   // Steps in which gradients are averaged over all ranks.
   std::int64_t start_step = 1000;
-  // After that: over these ranks (usually those of one host). Null: not at all.
+  // After that: over these ranks (usually those of one host). Null: not at all. Throws Error if this rank is not one.
   std::shared_ptr<TensorGroup> subgroup = nullptr;
 };
 // From start_step on, replicas train on their own, or with their subgroup, and drift apart until a

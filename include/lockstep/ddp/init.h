@@ -43,15 +43,19 @@ std::shared_ptr<TensorGroup> init_process_group(const ProcessGroupOptions& optio
 void destroy_process_group();
 
 bool is_initialized();
-// Of the default group, or of `group`. Throw Error if there is neither.
+// Of the default group, or of `group`. Throw Error if there is neither. Rank and size are -1 for a group that this
+// process is not in.
 int get_rank(const std::shared_ptr<TensorGroup>& group = nullptr);
 int get_world_size(const std::shared_ptr<TensorGroup>& group = nullptr);
 const std::string& get_backend(const std::shared_ptr<TensorGroup>& group = nullptr);
-// `group` itself, or the default group. Throws Error if there is none.
+// `group` itself, or the default group, to communicate with. Throws Error if there is none, or if this process is not
+// in the group.
 std::shared_ptr<TensorGroup> group_or_default(const std::shared_ptr<TensorGroup>& group = nullptr);
 
-// A group of some ranks of the default group. Every rank may call it, as in PyTorch; those that are
-// not in `ranks` get a null pointer and do not communicate.
+// A group of some ranks of the default group, in ascending order, as in PyTorch: the lowest becomes rank 0 of the new
+// group, whatever the order of `ranks`. Every rank may call it. Those that are not in `ranks` do not communicate, and
+// get an object for non-members (subgroups.h says what it does). Throws Error, on every rank, if a rank is named twice
+// or there is no such rank. subgroups.h makes several groups at once, and translates ranks.
 std::shared_ptr<TensorGroup> new_group(const std::vector<int>& ranks, const std::string& name = "");
 
 // Puts tensors on an engine group that the caller has made.

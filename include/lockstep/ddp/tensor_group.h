@@ -2,6 +2,10 @@
 //
 // DDP, the tensor collectives and the hooks know only this interface. Lockstep's own engine stands
 // behind it as backend "lockstep"; other engines join by implementing it.
+//
+// Every rank in this interface (root, destination, source, the lists of new_group) is a rank of the group, from 0 to
+// size() - 1. The calls of tensor_collectives.h take ranks of the world instead, as torch.distributed does;
+// global_rank() and group_rank() translate.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -30,6 +34,7 @@ class TensorGroup : public std::enable_shared_from_this<TensorGroup> {
   virtual ~TensorGroup() = default;
 
   virtual const std::string& backend() const = 0;  // "lockstep"
+  // Both are -1 where this process is not a member (see new_group()).
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual int local_rank() const = 0;
@@ -67,8 +72,22 @@ class TensorGroup : public std::enable_shared_from_this<TensorGroup> {
   };
   virtual Memory allocate(std::size_t bytes) = 0;
 
-  // A group of some ranks of this one; only its members call it.
-  virtual std::shared_ptr<TensorGroup> new_group(std::span<const int> ranks, const std::string& name) = 0;
+  // A group of some ranks of this one, which get their new ranks in the order of the list. All members of the new group
+  // must call it, and meet there; other ranks may, do not communicate, and get an object that knows that it is not
+  // theirs: its rank() is -1, and whatever would communicate throws Error. Throws Error, on every rank that calls it,
+  // for a list that names a rank twice or one that there is not.
+  std::shared_ptr<TensorGroup> new_group(std::span<const int> ranks, const std::string& name);
+  // Throws Error, which says what to do, if this process is not a member.
+  void require_member() const;
+
+  // The world of a group is the one at the root, from which new_group() made it, directly or through other groups: as a
+  // rule the default group.
+  // The ranks of the world that are in this group, in the order of their ranks here. Non-members know them too.
+  std::vector<int> global_ranks() const;
+  // -1 if there is no such rank.
+  int global_rank(int group_rank) const;
+  int group_rank(int global_rank) const;
+
   virtual void abort(const std::string& reason) = 0;
   virtual Status health() const = 0;
 
@@ -77,7 +96,13 @@ class TensorGroup : public std::enable_shared_from_this<TensorGroup> {
   // for `purpose`, which is collective; lives as long as this group.
   std::shared_ptr<TensorGroup> companion(const std::string& purpose);
 
+ protected:
+  // What new_group() does on members, after its checks: a group of the ranks in `ranks`, one of which is this one.
+  virtual std::shared_ptr<TensorGroup> make_subgroup(std::span<const int> ranks, const std::string& name) = 0;
+
  private:
+  // Constant once new_group() has returned the group. None: the ranks of the world are those of this group.
+  std::optional<std::vector<int>> global_ranks_;
   std::mutex companions_mutex_;
   std::map<std::string, std::shared_ptr<TensorGroup>> companions_;  // guarded by companions_mutex_
 };

@@ -125,7 +125,7 @@ at::Tensor DeviceRouter::empty(std::int64_t count, at::ScalarType dtype, at::Dev
   return (group ? *group : first()).empty(count, dtype, device);
 }
 
-std::shared_ptr<TensorGroup> DeviceRouter::new_group(std::span<const int> ranks, const std::string& name) {
+std::shared_ptr<TensorGroup> DeviceRouter::make_subgroup(std::span<const int> ranks, const std::string& name) {
   std::map<std::string, std::shared_ptr<TensorGroup>> groups;
   for (const auto& [device, group] : groups_) groups[device] = group->new_group(ranks, name);
   return std::make_shared<DeviceRouter>(backend_, std::move(groups));

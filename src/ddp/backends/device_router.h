@@ -42,12 +42,14 @@ class DeviceRouter final : public TensorGroup {
   at::Tensor empty(std::int64_t count, at::ScalarType dtype, at::Device device = at::kCPU) override;
   // Of the first group.
   Memory allocate(std::size_t bytes) override { return first().allocate(bytes); }
-  std::shared_ptr<TensorGroup> new_group(std::span<const int> ranks, const std::string& name) override;
   void abort(const std::string& reason) override;
   Status health() const override;
 
   // The group for this device, or null.
   std::shared_ptr<TensorGroup> group_for(const at::Device& device) const;
+
+ protected:
+  std::shared_ptr<TensorGroup> make_subgroup(std::span<const int> ranks, const std::string& name) override;
 
  private:
   TensorGroup& first() const { return *groups_.begin()->second; }

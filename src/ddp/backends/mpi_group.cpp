@@ -100,7 +100,7 @@ TensorGroup::Memory MpiGroup::allocate(std::size_t bytes) {
   return {static_cast<std::byte*>(data), std::shared_ptr<void>(data, std::free)};
 }
 
-std::shared_ptr<TensorGroup> MpiGroup::new_group(std::span<const int> ranks, const std::string& name) {
+std::shared_ptr<TensorGroup> MpiGroup::make_subgroup(std::span<const int> ranks, const std::string& name) {
   return std::make_shared<MpiGroup>(value_or_throw(communicator_->new_group(ranks, name)), backend_);
 }
 

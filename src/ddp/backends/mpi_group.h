@@ -40,9 +40,11 @@ class MpiGroup final : public TensorGroup {
 
   at::Tensor empty(std::int64_t count, at::ScalarType dtype, at::Device device = at::kCPU) override;
   Memory allocate(std::size_t bytes) override;
-  std::shared_ptr<TensorGroup> new_group(std::span<const int> ranks, const std::string& name) override;
   void abort(const std::string& reason) override { communicator_->abort(reason); }
   Status health() const override { return communicator_->health(); }
+
+ protected:
+  std::shared_ptr<TensorGroup> make_subgroup(std::span<const int> ranks, const std::string& name) override;
 
  private:
   const std::shared_ptr<mpi::MpiCommunicator> communicator_;

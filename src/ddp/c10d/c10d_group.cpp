@@ -137,7 +137,7 @@ TensorGroup::Memory C10dGroup::allocate(std::size_t bytes) {
   return {static_cast<std::byte*>(memory.get()), memory};
 }
 
-std::shared_ptr<TensorGroup> C10dGroup::new_group(std::span<const int> ranks, const std::string& name) {
+std::shared_ptr<TensorGroup> C10dGroup::make_subgroup(std::span<const int> ranks, const std::string& name) {
   throw_if_error(health());
   WatchGroup watch{watch_.group->new_group(ranks, name), watch_.store, watch_.master_host};
   return std::make_shared<C10dGroup>(std::move(watch), engine_, timeouts_);

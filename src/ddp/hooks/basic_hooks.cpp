@@ -9,7 +9,9 @@ namespace {
 
 class PostLocalSgdHook final : public CommHook {
  public:
-  explicit PostLocalSgdHook(const PostLocalSgdOptions& options) : options_(options) {}
+  explicit PostLocalSgdHook(const PostLocalSgdOptions& options) : options_(options) {
+    if (options.subgroup) options.subgroup->require_member();
+  }
   const char* name() const override { return "post_local_sgd"; }
 
   HookFuture run(const GradBucket& bucket, TensorGroup& group) override {

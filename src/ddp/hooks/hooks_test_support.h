@@ -90,9 +90,6 @@ class CountingGroup final : public TensorGroup {
     return group_->empty(count, dtype, device);
   }
   Memory allocate(std::size_t bytes) override { return group_->allocate(bytes); }
-  Group new_group(std::span<const int> ranks, const std::string& name) override {
-    return group_->new_group(ranks, name);
-  }
   void abort(const std::string& reason) override { group_->abort(reason); }
   Status health() const override { return group_->health(); }
 
@@ -108,6 +105,11 @@ class CountingGroup final : public TensorGroup {
   Work barrier(const CallOptions&) override { return unknown(); }
   Work send(const at::Tensor&, int, int, const CallOptions&) override { return unknown(); }
   Work recv(const at::Tensor&, int, int, const CallOptions&) override { return unknown(); }
+
+ protected:
+  Group make_subgroup(std::span<const int> ranks, const std::string& name) override {
+    return group_->new_group(ranks, name);
+  }
 
  private:
   void count(std::size_t bytes) { bytes_ += static_cast<double>(bytes) * (size() - 1) / size(); }
