@@ -165,6 +165,14 @@ TEST(DdpModelChanges, NewValuesOfTheSameKindAreFine) {
     net->zero_grad();
     ddp(batch(group)).sum().backward();
     EXPECT_TRUE((net->weight.grad() == 1.5).all().item<bool>());
+    std::stringstream archive;
+    torch::save(net, archive);
+    torch::load(net, archive);  // gives every parameter a new accumulator
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad();
+      ddp(batch(group)).sum().backward();
+      EXPECT_TRUE((net->weight.grad() == 1.5).all().item<bool>());
+    }
   });
 }
 

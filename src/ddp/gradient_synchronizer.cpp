@@ -83,6 +83,7 @@ class GradientSynchronizer::Impl {
     at::NoGradGuard no_grad;
     reducer_->check_last_pass();
     training_ = watch_->check();
+    reducer_->follow_accumulators();
     const bool synchronise = reducer_->synchronise() && training_;
     record_ = detail::ForwardRecord{.synchronise = synchronise};
     if (joining_) exchange_presence(true, synchronise);

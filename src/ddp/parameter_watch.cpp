@@ -31,8 +31,8 @@ void check_list(const char* kind, const NamedTensors& now, const NamedTensors& b
 ParameterWatch::ParameterWatch(NamedTensors parameters, NamedTensors buffers)
     : parameters_(std::move(parameters)), buffers_(std::move(buffers)) {
   for (const auto& [name, parameter] : parameters_) {
-    expected_.push_back({parameter.sizes().vec(), parameter.scalar_type(), parameter.device(),
-                         parameter.requires_grad() ? compat::gradient_accumulator(parameter) : nullptr});
+    expected_.push_back(
+        {parameter.sizes().vec(), parameter.scalar_type(), parameter.device(), !parameter.requires_grad()});
   }
 }
 
@@ -54,16 +54,12 @@ bool ParameterWatch::check() const {
              fmt::format("changed its shape from [{}] to [{}]", fmt::join(before.sizes, ", "),
                          fmt::join(parameter.sizes().begin(), parameter.sizes().end(), ", ")));
     }
-    if (before.accumulator == nullptr) {
+    if (before.frozen) {
       if (parameter.requires_grad()) refuse("parameter", name, "was unfrozen (requires_grad was switched on)");
       continue;
     }
     ++trained;
-    if (!parameter.requires_grad()) {
-      if (frozen++ == 0) first_frozen = i;
-    } else if (compat::existing_accumulator(parameter) != before.accumulator) {
-      refuse("parameter", name, "lost DDP's hook (by set_data() or to())");
-    }
+    if (!parameter.requires_grad() && frozen++ == 0) first_frozen = i;
   }
   if (frozen > 0 && frozen < trained) {
     refuse("parameter", parameters_[first_frozen].first, "was frozen (requires_grad was switched off)");

@@ -1,20 +1,19 @@
 // Notices that a model's parameters are no longer those that DDP was made with.
 //
-// DDP's hooks are on the parameters' gradient accumulators, which LibTorch drops when a parameter changes its type or
-// device (module->to(), set_data()). A parameter that is replaced, added, frozen or unfrozen escapes as well. All of
-// that would train without averaging, so it is an error at the next forward.
+// A parameter that changes its type, shape or device (module->to(), set_data()), or that is replaced, added, frozen or
+// unfrozen, would be trained without averaging, so it is an error at the next forward. New values of the same kind
+// (torch::load into a wrapped model) are fine.
 #pragma once
 
 #include <vector>
 
 #include "lockstep/ddp/gradient_synchronizer.h"
-#include "lockstep/ddp/torch_compat.h"
 
 namespace lockstep::detail {
 
 class ParameterWatch {
  public:
-  // `parameters`: all that DDP looks after, frozen ones included. Keeps the accumulators of the others alive.
+  // `parameters`: all that DDP looks after, frozen ones included.
   ParameterWatch(NamedTensors parameters, NamedTensors buffers);
 
   // Throws Error naming the first parameter that changed, and how. Returns whether this model can be trained now: false
@@ -28,7 +27,7 @@ class ParameterWatch {
     std::vector<std::int64_t> sizes;
     at::ScalarType type;
     at::Device device;
-    compat::NodePointer accumulator;  // null: frozen
+    bool frozen;
   };
   const NamedTensors parameters_;
   const NamedTensors buffers_;

@@ -73,10 +73,24 @@ Reducer::Reducer(std::shared_ptr<TensorGroup> group, NamedTensors parameters, co
 
   make_buckets(reverse_order(parameters_.size()));
   if (!large.empty() && group_->size() > 1) memory_.emplace(group_, large);
+  accumulators_.resize(parameters_.size());
+  hooks_.resize(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) hook(i);
+}
+
+void Reducer::hook(std::size_t index) {
+  accumulators_[index] = compat::gradient_accumulator(parameters_[index].second);
+  hooks_[index] = accumulators_[index]->add_post_hook(
+      std::make_unique<compat::PostHook>([this, index](const at::Tensor& incoming) { on_gradient(index, incoming); }));
+}
+
+void Reducer::follow_accumulators() {
+  std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    accumulators_.push_back(compat::gradient_accumulator(parameters_[i].second));
-    hooks_.push_back(accumulators_[i]->add_post_hook(
-        std::make_unique<compat::PostHook>([this, i](const at::Tensor& incoming) { on_gradient(i, incoming); })));
+    if (!parameters_[i].second.requires_grad()) continue;
+    if (compat::existing_accumulator(parameters_[i].second) == accumulators_[i]) continue;
+    accumulators_[i]->del_post_hook(hooks_[i]);
+    hook(i);
   }
 }
 

@@ -52,6 +52,9 @@ class Reducer {
   // Throws if the last pass did not finish, naming the parameters that got no gradient, or if the last backward threw.
   // Ends the group, so that the ranks that wait for this one hear why.
   void check_last_pass();
+  // LibTorch gives a parameter a new accumulator when it gets new memory (torch::load): hooks follow it there. Before a
+  // forward.
+  void follow_accumulators();
   // After a forward: what the loss may depend on. Throws if nothing there needs a gradient.
   void expect_backward(const std::vector<at::Tensor>& outputs, ForwardRecord record);
   // True while a forward whose gradients are to be averaged waits for its backward.
@@ -76,6 +79,8 @@ class Reducer {
   void on_output(const PendingForwards::Record& record);
   void on_gradient(std::size_t index, const at::Tensor& incoming);
   void end_of_backward();
+
+  void hook(std::size_t index);
 
   // One backward.
   void begin_backward();
@@ -114,8 +119,6 @@ class Reducer {
   const NamedTensors parameters_;
   const DdpOptions options_;
   const BucketLimits limits_;
-  std::vector<compat::NodePointer> accumulators_;
-  std::vector<std::uintptr_t> hooks_;
 
   std::mutex mutex_;
   // Everything below is guarded by mutex_ while a backward runs.
@@ -125,6 +128,8 @@ class Reducer {
   int authority_ = 0;
 
   // Of the model.
+  std::vector<compat::NodePointer> accumulators_;
+  std::vector<std::uintptr_t> hooks_;
   BucketPlan plan_;
   std::vector<std::size_t> slot_of_;  // place in its bucket, per parameter
   std::vector<Bucket> buckets_;
