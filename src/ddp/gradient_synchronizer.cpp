@@ -86,7 +86,10 @@ class GradientSynchronizer::Impl {
     reducer_->follow_accumulators();
     const bool synchronise = reducer_->synchronise() && training_;
     record_ = detail::ForwardRecord{.synchronise = synchronise};
-    if (joining_) exchange_presence(true, synchronise);
+    if (joining_) {
+      exchange_presence(true, synchronise);
+      if (throw_early_ && active_ < group_->size()) end_early("another rank has");
+    }
     if (options_.sample_weighted) weigh_samples(samples);
     // While a graph waits for its backward, buffers stay as they are: it may need them.
     if (synchronise && !reducer_->awaits_backward()) {
@@ -115,22 +118,25 @@ class GradientSynchronizer::Impl {
     if (joining_) throw Error({StatusCode::invalid_argument, "join: this rank is inside join() already"});
     joining_ = true;
     divide_by_active_ = !options.divide_by_initial_world_size;
+    throw_early_ = options.throw_on_early_termination;
+    ended_early_ = false;
     try {
       train_loop();
       at::NoGradGuard no_grad;
       reducer_->check_last_pass();
-      while (exchange_presence(false, false)) shadow_step();
+      while (exchange_presence(false, false)) {
+        if (throw_early_) end_early("this rank has");
+        shadow_step();
+      }
       detail::TensorBroadcast(*group_, all_tensors()).run(authority_);
     } catch (const std::exception& error) {
-      joining_ = false;
-      group_->abort(fmt::format("rank {} left join() with an exception: {}", group_->rank(), error.what()));
+      if (!ended_early_) {
+        group_->abort(fmt::format("rank {} left join() with an exception: {}", group_->rank(), error.what()));
+      }
+      leave_join();
       throw;
     }
-    joining_ = false;
-    divide_by_active_ = false;
-    active_ = group_->size();
-    authority_ = 0;
-    reducer_->set_authority(0);
+    leave_join();
   }
 
   void sync_buffers() {
@@ -240,6 +246,20 @@ class GradientSynchronizer::Impl {
     return true;
   }
 
+  [[noreturn]] void end_early(const char* which) {
+    ended_early_ = true;
+    throw Error(
+        {StatusCode::closed,
+         fmt::format("join: {} no more data, and throw_on_early_termination is set, so all ranks stop here", which)});
+  }
+
+  void leave_join() {
+    joining_ = divide_by_active_ = throw_early_ = false;
+    active_ = group_->size();
+    authority_ = 0;
+    reducer_->set_authority(0);
+  }
+
   // What the others do in one step, without a forward of our own.
   void shadow_step() {
     if (options_.sample_weighted) count_samples(0);
@@ -269,6 +289,8 @@ class GradientSynchronizer::Impl {
 
   bool joining_ = false;
   bool divide_by_active_ = false;
+  bool throw_early_ = false;
+  bool ended_early_ = false;
   bool others_synchronise_ = false;
   int active_;         // how many ranks still train
   int authority_ = 0;  // the first of them

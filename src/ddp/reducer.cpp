@@ -172,8 +172,8 @@ std::string Reducer::surplus_gradient(std::size_t index) const {
   const std::string& name = parameters_[index].first;
   if (options_.static_graph) {
     return fmt::format(
-        "DistributedDataParallel: parameter \"{}\" got more gradients than in the first backward, but "
-        "DdpOptions::static_graph promises that the graph does not change. Switch static_graph off, and set "
+        "DistributedDataParallel: the graph has changed, though DdpOptions::static_graph promises that it does not: "
+        "parameter \"{}\" got more gradients than in the first backward. Switch static_graph off, and set "
         "find_unused_parameters if the model does not always use all parameters",
         name);
   }

@@ -290,6 +290,26 @@ TEST(DdpWeights, TwoForwardsOfDifferentSharesInOneBackwardAreRefused) {
 
 // ---- join
 
+TEST(DdpJoin, MayStopAllRanksWhenOneHasNoMoreData) {
+  run_ranks(3, [](const Group& group) {
+    torch::nn::Linear net(3, 1);
+    DistributedDataParallel ddp(net, {.process_group = group});
+    int steps = 0;
+    const auto loop = [&] {
+      for (steps = 0; steps < 2 + group->rank(); ++steps) ddp(torch::ones({1, 3})).sum().backward();
+    };
+    try {
+      ddp.join(loop, {.throw_on_early_termination = true});
+      ADD_FAILURE() << "rank 0 has two steps, the others more";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), StatusCode::closed) << error.what();
+    }
+    EXPECT_EQ(steps, 2);
+    ddp(torch::ones({1, 3})).sum().backward();  // the group lives on
+    ddp.verify_in_sync();
+  });
+}
+
 TEST(DdpJoin, ARankThatOnlyShadowedTheFirstStaticPassTrainsAfterwards) {
   run_ranks(3, [](const Group& group) {
     torch::nn::Linear net(3, 1);

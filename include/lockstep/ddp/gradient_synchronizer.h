@@ -35,6 +35,9 @@ struct JoinOptions {
   // Divide by the number of all ranks, so that late steps weigh less (PyTorch's default); false: by
   // the number of ranks that still have data. Sample-weighted averaging needs neither.
   bool divide_by_initial_world_size = true;
+  // join() throws Error (StatusCode::closed) on all ranks as soon as one rank has no more data, instead of letting the
+  // others continue; the group lives on. For models that communicate in forward, such as SyncBatchNorm.
+  bool throw_on_early_termination = false;
 };
 
 class GradientSynchronizer {
