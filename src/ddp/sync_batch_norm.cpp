@@ -22,13 +22,16 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   double momentum = options.momentum().value_or(0.0);
   if (track && !options.momentum()) momentum = 1.0 / num_batches_tracked.item<double>();
 
+  // As in PyTorch: a layer without running statistics uses those of its own batch in evaluation, where other ranks may
+  // have no batch.
   const bool by_batch = is_training() || !options.track_running_stats();
-  if (by_batch && !own_group_) {
+  const bool synchronise = is_training();
+  if (synchronise && !own_group_) {
     // A group of one has nobody to talk to.
     const std::shared_ptr<TensorGroup> group = group_or_default(group_);
     own_group_ = group->size() > 1 ? group->companion(detail::kBatchNormGroup) : group;
   }
-  if (by_batch && own_group_->size() > 1) {
+  if (synchronise && own_group_->size() > 1) {
     return detail::sync_batch_norm({.input = input,
                                     .weight = weight,
                                     .bias = bias,

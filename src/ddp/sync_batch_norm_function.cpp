@@ -173,6 +173,7 @@ void check(const BatchNormCall& call) {
 
 at::Tensor sync_batch_norm(const BatchNormCall& call, const std::shared_ptr<TensorGroup>& group) {
   check(call);
+  throw_if_error(group->check(call.input, std::nullopt).with_context("SyncBatchNorm"));
   const at::Tensor input = call.input.contiguous(call.input.suggest_memory_format());
   return SyncBatchNormFunction::apply(input, optional(call.weight), optional(call.bias), call, group);
 }

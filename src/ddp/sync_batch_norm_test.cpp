@@ -187,6 +187,24 @@ TEST(SyncBatchNorm, IsTorchsInEvaluationAndInAGroupOfOne) {
   });
 }
 
+TEST(SyncBatchNorm, CommunicatesOnlyInTraining) {
+  const at::Tensor input = at::randn({6, kChannels, 3});
+  run_ranks(2, [&](const std::shared_ptr<TensorGroup>& group) {
+    const BatchNormOptions options = BatchNormOptions(kChannels).track_running_stats(false);
+    SyncBatchNorm layer(options, group);
+    torch::nn::BatchNorm1d plain(options);
+    layer->eval();
+    plain->eval();
+    if (group->rank() == 0) {
+      EXPECT_TRUE(at::equal(layer(input), plain(input)));
+      EXPECT_EQ(layer(at::randn({0, kChannels, 3})).numel(), 0);
+    }
+    layer->train();
+    const at::Tensor mine = input.narrow(0, 3 * group->rank(), 3);
+    expect_near(layer(mine), plain(input).narrow(0, 3 * group->rank(), 3), 1e-5, "of both ranks together");
+  });
+}
+
 TEST(SyncBatchNorm, SaysWhatDoesNotWork) {
   run_ranks(2, [](const std::shared_ptr<TensorGroup>& group) {
     SyncBatchNorm layer(kChannels, group);
@@ -266,6 +284,53 @@ TEST(ConvertSyncBatchNorm, TrainsAModelOfTypedMembersLikeOneProcess) {
   });
 }
 
+// A batch norm is used in three steps of training, alone on all samples and converted on the ranks' shares; in between
+// rank 0 evaluates.
+void expect_trains_converted(const BatchNormOptions& options,
+                             const std::function<void(torch::nn::BatchNorm1d&)>& change, const char* what) {
+  Case c{.samples = {4, 2, 3}, .spatial = {}, .dtype = at::kDouble, .options = options};
+  torch::nn::BatchNorm1d alone(options);
+  const Trace expected = train(alone, c, [](const at::Tensor& whole) { return whole.clone(); });
+  alone->eval();
+  const at::Tensor evaluated = alone(c.random(7));
+  run_ranks(c.ranks(), [&](const std::shared_ptr<TensorGroup>& group) {
+    torch::nn::BatchNorm1d layer(options);
+    EXPECT_EQ(convert_sync_batchnorm(layer, group), 1) << what;
+    change(layer);
+    const auto mine = [&](const at::Tensor& whole) { return c.part(whole, group->rank()); };
+    if (group->rank() == 0) {
+      layer->eval();
+      layer->to(at::kDouble);
+      layer(c.random(9));
+      layer->train();
+    }
+    const Trace got = train(layer, c, mine);
+    for (std::size_t step = 0; step < got.outputs.size(); ++step) {
+      expect_near(got.outputs[step], mine(expected.outputs[step]), 1e-9, what);
+      expect_near(got.input_gradients[step], mine(expected.input_gradients[step]), 1e-9, what);
+    }
+    layer->eval();
+    if (group->rank() == 0) expect_near(layer(c.random(7)), evaluated, 1e-9, what);
+  });
+}
+
+TEST(ConvertSyncBatchNorm, WorksForEveryKindOfLayerAndCommunicatesOnlyInTraining) {
+  const auto nothing = [](torch::nn::BatchNorm1d&) {};
+  expect_trains_converted(BatchNormOptions(kChannels), nothing, "plain");
+  expect_trains_converted(BatchNormOptions(kChannels).affine(false), nothing, "without parameters");
+  expect_trains_converted(BatchNormOptions(kChannels).momentum(torch::nullopt), nothing, "cumulative average");
+  expect_trains_converted(BatchNormOptions(kChannels).track_running_stats(false), nothing, "without statistics");
+}
+
+TEST(ConvertSyncBatchNorm, StaysAfterTheLayersTensorsHaveChanged) {
+  expect_trains_converted(
+      BatchNormOptions(kChannels), [](torch::nn::BatchNorm1d& layer) { layer->to(at::kDouble); }, "another type");
+  expect_trains_converted(
+      BatchNormOptions(kChannels),
+      [](torch::nn::BatchNorm1d& layer) { layer->weight = layer->weight.detach().to(at::kDouble).requires_grad_(); },
+      "a new weight");
+}
+
 TEST(ConvertSyncBatchNorm, LeavesOtherBatchNormsAlone) {
   const at::Tensor input = at::randn({6, kChannels});
   run_ranks(2, [&](const std::shared_ptr<TensorGroup>& group) {
@@ -284,6 +349,8 @@ TEST(ConvertSyncBatchNorm, SaysWhatDoesNotWork) {
     torch::nn::Sequential model(
         torch::nn::BatchNorm1d(BatchNormOptions(kChannels).affine(false).track_running_stats(false)));
     EXPECT_THROW(convert_sync_batchnorm(model, group), Error);
+    torch::nn::BatchNorm1dImpl local(BatchNormOptions(kChannels).track_running_stats(false));
+    EXPECT_THROW(convert_sync_batchnorm(local, group), Error) << "nothing says whether it is in training";
     if (group->rank() == 0) {
       convert_sync_batchnorm(layer, group);
     } else {

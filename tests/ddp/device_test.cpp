@@ -163,6 +163,59 @@ TEST(DeviceCollectives, TakeTensorsOfTheDeviceWhateverTheirStrides) {
   });
 }
 
+// A batch norm with its tensors on a device.
+torch::nn::BatchNorm1d norm_on(at::Device device) {
+  torch::nn::BatchNorm1d norm(4);
+  norm->weight = norm->weight.detach().to(device).requires_grad_();
+  norm->bias = norm->bias.detach().to(device).requires_grad_();
+  norm->running_mean = norm->running_mean.to(device);
+  norm->running_var = norm->running_var.to(device);
+  return norm;
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(DeviceBatchNorm, IsNotConvertedOnADevice) {
+  on_devices([](const Group& group, at::Device device) {
+    torch::nn::Sequential model(torch::nn::BatchNorm1d(4), norm_on(device));
+    const auto refused =
+        ::testing::AllOf(HasSubstr("\"1\""), HasSubstr("is on " + device.str()), HasSubstr("lockstep::SyncBatchNorm"));
+    EXPECT_THAT(error_of([&] { convert_sync_batchnorm(model, group); }), refused);
+    // None was converted: a call on one rank waits for no other.
+    if (group->rank() == 0) {
+      EXPECT_EQ(model[0]->as<torch::nn::BatchNorm1d>()->forward(at::randn({3, 4})).size(0), 3);
+    }
+  });
+}
+
+TEST(DeviceBatchNorm, RefusesToTrainWhenItWasMovedAfterItsConversion) {
+  on_devices([](const Group& group, at::Device device) {
+    torch::nn::BatchNorm1d norm(4);
+    EXPECT_EQ(convert_sync_batchnorm(norm, group), 1);
+    // LibTorch 1.13 does not let the weight follow; real devices' tensors stay the same objects.
+    norm->running_mean = norm->running_mean.to(device);
+    norm->running_var = norm->running_var.to(device);
+    const at::Tensor input = at::randn({3, 4}).to(device);
+    EXPECT_THAT(error_of([&] { norm(input); }),
+                ::testing::AllOf(HasSubstr(device.str()), HasSubstr("convert_sync_batchnorm")));
+  });
+}
+
+TEST(DeviceBatchNorm, SyncBatchNormSaysThatItsGroupHasNoEngineForTheDevice) {
+  testing::install_fake_device();
+  testing::run_ranks(kRanks, [](const Group& cpu) {
+    SyncBatchNorm norm(torch::nn::BatchNormOptions(4).affine(false).track_running_stats(false), cpu);
+    EXPECT_THAT(error_of([&] { norm(at::randn({3, 4}).to(device_of(cpu))); }), HasSubstr("SyncBatchNorm"));
+  });
+}
+
 TEST(DeviceBucket, ItsReductionWaitsForAllStreamsThatFilledIt) {
   testing::install_fake_device();
   const at::Device device(kFake, 0);

@@ -6,11 +6,12 @@
 //   lockstep::convert_sync_batchnorm(*model);
 //   lockstep::DistributedDataParallel ddp(model);
 //
-// In training every forward and every backward through such a layer is a collective: all ranks must run
+// In training (is_training()) every forward and every backward through such a layer is a collective: all ranks must run
 // the same layers in the same order; their numbers of samples may differ and may be 0. The collectives
 // run on a group of their own, which one process group's layers share, so they cannot get between DDP's.
 // A rank that has left its loop in DDP's join() does not take part: give it empty batches instead. In
-// evaluation, and in a group of one, it is torch's batch norm. Double backward throws Error.
+// evaluation, also of layers without running statistics, and in a group of one it is torch's batch norm and
+// communicates with nobody. Double backward throws Error.
 //
 // Mean and variance are combined in rank order in f64: every rank gets the same bits.
 #pragma once
@@ -52,8 +53,10 @@ TORCH_MODULE(SyncBatchNorm);
 // modules stay the objects and types that they were; so nothing in the user's code or in saved archives
 // changes. Returns how many it found. Collective. A clone() of the module is not converted.
 //
-// Throws Error for a layer with neither parameters nor running statistics, because there is nothing to
-// know it by: use SyncBatchNorm there. torch's own check stays: a converted layer wants more than one
+// Throws Error, and converts none, if a layer is on another device than the CPU, or has neither parameters nor
+// running statistics, because there is nothing to know it by: use SyncBatchNorm there. A converted layer follows
+// Module::to() to another type; on another device it throws Error in training. One whose tensors were all replaced
+// is converted no longer. torch's own check stays: a converted layer wants more than one
 // value per channel on every rank (or none).
 int convert_sync_batchnorm(torch::nn::Module& module, const std::shared_ptr<TensorGroup>& group = nullptr);
 template <typename Holder>
