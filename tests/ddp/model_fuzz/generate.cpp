@@ -114,7 +114,7 @@ Case generate(std::uint64_t seed) {
   for (;;) {  // almost always the first one
     Case item;
     item.seed = seed;
-    const bool large = random.chance(20);
+    const bool large = random.chance(30);
     item.model = generate_model(random, large);
     if (random.chance(8)) {
       Parameter& parameter =

@@ -74,9 +74,10 @@ class Generator {
 
   // Some expression of parameters that has this shape.
   int expression(const Shape& wanted, int depth = 0) {
-    if (depth >= 3 || random_.chance(50)) return reuse_or_leaf(wanted);
     const bool small = count_of(wanted) < 100000;
-    switch (random_.below(small ? 15 : 11)) {
+    if (depth >= 3 || random_.chance(small ? 50 : 35)) return reuse_or_leaf(wanted);
+    // Large ones: more of those whose gradients share memory, and none that make the parameter larger.
+    switch (small ? random_.below(15) : random_.pick({0, 1, 2, 2, 2, 3, 4, 4, 5, 6, 7, 8, 9, 10, 10})) {
       case 0: return transposed(wanted, depth);
       case 1: return reshaped(wanted, {count_of(wanted)}, depth);
       case 2: {  // a dimension more and less

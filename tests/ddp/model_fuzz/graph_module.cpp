@@ -151,7 +151,9 @@ at::Tensor GraphModule::run_layer(const Node& node, const std::vector<at::Tensor
     case Op::batch_norm: {
       const std::vector<at::Tensor>& statistics = statistics_[static_cast<std::size_t>(node.numbers[0])];
       if (is_training()) statistics[2].add_(1);
-      return torch::batch_norm(in[0], in[1], in[2], statistics[0], statistics[1], is_training(), 0.1, 1e-3, false);
+      // LibTorch 1.13 reads beyond the end of an expanded weight.
+      return torch::batch_norm(in[0], in[1].contiguous(), in[2].contiguous(), statistics[0], statistics[1],
+                               is_training(), 0.1, 1e-3, false);
     }
     case Op::attention: return attention(in[0], in[1], in[2], in[3]);
     default: throw std::logic_error(fmt::format("node {} cannot be run", name_of(node.op)));

@@ -99,10 +99,16 @@ class Fuzzer {
     fmt::print("seed {} {}: {}\n  {}\n  {}\n", item.seed, name_of(outcome.kind), outcome.check, outcome.detail,
                describe(item));
     // The first ones of a kind are made smaller: the others are most likely the same.
-    const bool slow = outcome.kind == Outcome::Kind::hung || outcome.kind == Outcome::Kind::crashed;
-    if (arguments_.shrink && seeds.size() <= 2) {
-      const Case smaller = shrink(item, slow ? 12 : 300,
-                                  [&](const Case& candidate) { return ranks_.run(candidate).same_failure(outcome); });
+    if (!arguments_.shrink || seeds.size() > 2) {
+      std::fflush(stdout);
+      return;
+    }
+    const auto still_fails = [&](const Case& candidate) { return ranks_.run(candidate).same_failure(outcome); };
+    if (!still_fails(item)) {
+      fmt::print("  It did not fail the second time: another model before it, or the timing, is part of it.\n");
+    } else {
+      const bool slow = outcome.kind == Outcome::Kind::hung || outcome.kind == Outcome::Kind::crashed;
+      const Case smaller = shrink(item, slow ? 10 : 300, still_fails);
       fmt::print("  shrunk; {}\n{}\n", ranks_.run(smaller).detail, print_cpp(smaller));
     }
     std::fflush(stdout);

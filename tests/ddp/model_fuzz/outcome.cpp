@@ -51,14 +51,18 @@ Outcome worst_of(const std::vector<Outcome>& outcomes) {
 
 std::string category_of_message(const std::string& message) {
   std::string result;
+  int brackets = 0;
   bool quoted = false, number = false;
   for (char c : message) {
     if (c == '"') quoted = !quoted;
+    if (c == '[') ++brackets;
     const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
-    if (digit && !number && !quoted) result += '#';
+    const bool shown = !quoted && brackets == 0;
+    if (shown && digit && !number) result += '#';
+    if (shown && !digit && c != '"') result += c;
     number = digit;
-    if (!digit && !quoted && c != '\n') result += c;
-    if (result.size() > 160 || c == '\n' || (c == '.' && result.size() > 40)) break;
+    if (c == ']') --brackets;
+    if (result.size() > 160 || (c == '.' && result.size() > 40)) break;
   }
   return result;
 }

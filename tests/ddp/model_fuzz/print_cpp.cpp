@@ -153,8 +153,10 @@ class Printer {
       case Op::layer_norm:
         return fmt::format("torch::layer_norm({}, {{{}}}, {}, {})", in(0), n.shape.back(), in(1), in(2));
       case Op::batch_norm:
-        return fmt::format("torch::batch_norm({}, {}, {}, mean{}, variance{}, is_training(), 0.1, 1e-3, false)", in(0),
-                           in(1), in(2), n.numbers[0], n.numbers[0]);
+        return fmt::format(
+            "torch::batch_norm({}, {}.contiguous(), {}.contiguous(), mean{}, variance{}, is_training(), 0.1, 1e-3, "
+            "false)",
+            in(0), in(1), in(2), n.numbers[0], n.numbers[0]);
       case Op::attention: return fmt::format("attention({}, {}, {}, {})", in(0), in(1), in(2), in(3));
       default: return fmt::format("{}.{}({})", in(0), name_of(n.op), numbers);
     }
@@ -301,6 +303,10 @@ class Printer {
     line(3, "}}");
     line(2, "}}, {{.divide_by_initial_world_size = {}}});", t.divide_by_world);
     line(2, "ddp.verify_in_sync();");
+    line(2, "for (at::Tensor& p : net->parameters()) p.mutable_grad() = at::Tensor();");
+    line(2, "const int step = {};  // and one more step, on all ranks", t.steps);
+    line(2, "net->rank = rank, net->step = step;");
+    ddp_pass(2);
   }
 
   void loop() {

@@ -9,13 +9,9 @@ namespace lockstep::fuzz {
 
 class Random {
  public:
-  explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15U + 0x1234567U) {}
-  std::uint64_t next() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15U);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31);
-  }
+  // Mixed, so that neighbouring seeds have nothing in common.
+  explicit Random(std::uint64_t seed) : state_(mixed(seed)) {}
+  std::uint64_t next() { return mixed(state_ += 0x9e3779b97f4a7c15U); }
   // From 0 to n - 1.
   int below(int n) { return static_cast<int>(next() % static_cast<std::uint64_t>(n)); }
   int between(int low, int high) { return low + below(high - low + 1); }
@@ -26,6 +22,12 @@ class Random {
   }
 
  private:
+  static std::uint64_t mixed(std::uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U + 0x2545f4914f6cdd1dU;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
+    return z ^ (z >> 31);
+  }
+
   std::uint64_t state_;
 };
 

@@ -13,7 +13,7 @@ namespace lockstep::fuzz {
 
 RankLoop::RankLoop() {
   torch::set_num_threads(1);
-  world_ = init_process_group({.timeout = std::chrono::seconds(20)});
+  world_ = init_process_group({.timeout = std::chrono::seconds(60)});
 }
 
 RankLoop::~RankLoop() {
@@ -24,25 +24,22 @@ RankLoop::~RankLoop() {
 
 int RankLoop::rank() const { return world_->rank(); }
 
-RankLoop::Groups& RankLoop::groups_of(int world) {
+const RankLoop::Groups& RankLoop::groups_of(int world, int generation) {
   Groups& groups = groups_[world];
+  if (groups.generation != generation) groups = {generation, nullptr, nullptr};
   if (!groups.ddp) {
     std::vector<int> ranks(static_cast<std::size_t>(world));
     std::iota(ranks.begin(), ranks.end(), 0);
-    groups.ddp = world_->new_group(ranks, fmt::format("ddp {} {}", world, generation_));
-    groups.check = world_->new_group(ranks, fmt::format("check {} {}", world, generation_));
+    groups.ddp = world_->new_group(ranks, fmt::format("ddp {} {}", world, generation));
+    groups.check = world_->new_group(ranks, fmt::format("check {} {}", world, generation));
   }
   return groups;
 }
 
 std::optional<Outcome> RankLoop::run(int generation, std::uint64_t seed, const std::vector<int>& edits) {
-  if (generation != generation_) {
-    generation_ = generation;
-    groups_.clear();
-  }
   const Case item = case_of(seed, edits);
   if (rank() >= item.training.world) return std::nullopt;
-  const Groups& groups = groups_of(item.training.world);
+  const Groups& groups = groups_of(item.training.world, generation);
   return run_case(item, groups.ddp, groups.check);
 }
 

@@ -17,22 +17,23 @@ namespace lockstep::fuzz {
 
 class RankLoop {
  public:
-  // Joins the world of all ranks, with a deadline of 20 s on every operation. Throws Error.
+  // Joins the world of all ranks, with a deadline of 60 s on every operation. Throws Error.
   RankLoop();
   ~RankLoop();
 
   int rank() const;
-  // Nothing if this rank is not in the case's world. A new `generation` means that the groups before it have ended.
+  // Nothing if this rank is not in the case's world. A new `generation` means that the groups of this
+  // size have ended.
   std::optional<Outcome> run(int generation, std::uint64_t seed, const std::vector<int>& edits);
 
  private:
   struct Groups {
+    int generation = 0;
     std::shared_ptr<TensorGroup> ddp, check;
   };
-  Groups& groups_of(int world);
+  const Groups& groups_of(int world, int generation);
 
   std::shared_ptr<TensorGroup> world_;
-  int generation_ = 0;
   std::map<int, Groups> groups_;  // by size
 };
 

@@ -12,7 +12,7 @@ namespace lockstep::fuzz {
 
 namespace {
 
-constexpr double kCaseSeconds = 45;
+constexpr double kCaseSeconds = 120;  // more than any operation of a group may take
 constexpr const char* kStorePort = "MODEL_FUZZ_STORE_PORT";
 constexpr const char* kFirstCase = "MODEL_FUZZ_FIRST_CASE";
 
@@ -67,7 +67,7 @@ Outcome RankProcesses::run(const Case& item) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < world; ++rank) keys.push_back(outcome_key(number, rank));
   throw_if_error(store_->set(command_key(number),
-                             fmt::format("{} {} {}", generation_, item.seed, fmt::join(item.edits, " ")),
+                             fmt::format("{} {} {}", generations_[world], item.seed, fmt::join(item.edits, " ")),
                              testing::in_seconds(10)));
   const Deadline deadline = testing::in_seconds(kCaseSeconds);
   bool complete = false;
@@ -86,7 +86,7 @@ Outcome RankProcesses::run(const Case& item) {
       (void)store_->remove(key, testing::in_seconds(10));
     }
     outcome = worst_of(outcomes);
-    if (outcome.kind != Outcome::Kind::fine && outcome.kind != Outcome::Kind::wrong) ++generation_;
+    if (outcome.kind != Outcome::Kind::fine && outcome.kind != Outcome::Kind::wrong) ++generations_[world];
   } else {
     outcome = ended ? Outcome{Outcome::Kind::crashed, "process ended", *ended + "\n" + ranks_->report()}
                     : Outcome{Outcome::Kind::hung, "no outcome",

@@ -5,6 +5,7 @@
 // started again. Used by one thread.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -25,7 +26,7 @@ class RankProcesses {
   // Ends the processes.
   ~RankProcesses();
 
-  // Runs a case. Blocks for at most about a minute.
+  // Runs a case. Blocks for at most about two minutes.
   Outcome run(const Case& item);
 
  private:
@@ -34,8 +35,8 @@ class RankProcesses {
   std::unique_ptr<TcpStoreServer> server_;
   std::shared_ptr<TcpStore> store_;
   std::optional<testing::ProcessSet> ranks_;
-  int number_ = 0;      // of the case
-  int generation_ = 0;  // of groups
+  int number_ = 0;                  // of the case
+  std::map<int, int> generations_;  // of groups, by world size
 };
 
 }  // namespace lockstep::fuzz

@@ -260,8 +260,8 @@ Outcome run_case(const Case& item, const std::shared_ptr<TensorGroup>& group,
     const auto* own = dynamic_cast<const Error*>(&error);
     Outcome outcome{Outcome::Kind::refused, category_of_message(message),
                     fmt::format("rank {}: {}", group->rank(), message)};
-    if (own != nullptr && own->code() == StatusCode::timed_out) outcome.kind = Outcome::Kind::hung;
     if (!run || run->by_hand()) outcome.kind = Outcome::Kind::invalid;
+    if (own != nullptr && own->code() == StatusCode::timed_out) outcome.kind = Outcome::Kind::hung;
     if (message.find(kMark) != std::string::npos) outcome.kind = Outcome::Kind::collateral;
     group->abort(fmt::format("{}rank {} failed", kMark, group->rank()));
     check->abort(fmt::format("{}rank {} failed", kMark, group->rank()));
