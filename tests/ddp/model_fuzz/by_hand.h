@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <string>
 #include <vector>
 
 #include "ddp/model_fuzz/replay.h"
@@ -35,10 +36,15 @@ inline void load(torch::nn::Module& to, const torch::nn::Module& from) {
   for (std::size_t i = 0; i < from.buffers().size(); ++i) to.buffers()[i].copy_(from.buffers()[i]);
 }
 
-// Averages every gradient over the ranks, times this rank's weight. One that is undefined here counts as zero.
-inline void average(torch::nn::Module& module, const testing::Group& group, double weight) {
+// Averages every gradient over the ranks, times this rank's weight, except of the parameters named in `ignored`. One
+// that is undefined here counts as zero.
+inline void average(torch::nn::Module& module, const testing::Group& group, double weight,
+                    const std::vector<std::string>& ignored = {}) {
   at::NoGradGuard no_grad;
   for (at::Tensor& parameter : trained(module)) {
+    bool skip = false;
+    for (const std::string& name : ignored) skip = skip || module.named_parameters()[name].is_same(parameter);
+    if (skip) continue;
     at::Tensor sum = at::zeros_like(parameter);
     if (parameter.grad().defined() && weight != 0) sum.copy_(parameter.grad() * weight);
     if (sum.numel() > 0) group->all_reduce(sum, {.op = ReduceOp::avg}).wait();

@@ -162,6 +162,14 @@ class Printer {
     }
   }
 
+  std::vector<std::string> ignored() const {
+    std::vector<std::string> result;
+    for (std::size_t p = 0; p < model_.parameters.size(); ++p) {
+      if (model_.parameters[p].ignored) result.push_back(fmt::format("\"p{}\"", p));
+    }
+    return result;
+  }
+
   std::string options() const {
     const Options& o = case_.options;
     std::string result = ".process_group = group";
@@ -177,11 +185,7 @@ class Printer {
     add(o.find_unused_parameters, ".find_unused_parameters = true");
     add(o.static_graph, ".static_graph = true");
     add(o.gradient_as_bucket_view, ".gradient_as_bucket_view = true");
-    std::vector<std::string> ignored;
-    for (std::size_t p = 0; p < model_.parameters.size(); ++p) {
-      if (model_.parameters[p].ignored) ignored.push_back(fmt::format("\"p{}\"", p));
-    }
-    add(!ignored.empty(), fmt::format(".parameters_to_ignore = {{{}}}", fmt::join(ignored, ", ")));
+    add(!ignored().empty(), fmt::format(".parameters_to_ignore = {{{}}}", fmt::join(ignored(), ", ")));
     add(o.sample_weighted, ".sample_weighted = true");
     add(o.verify_every > 0, fmt::format(".verify_every = {}", o.verify_every));
     return result;
@@ -330,14 +334,16 @@ class Printer {
     line(3, "const at::Tensor expected = loss_of(by_hand, step, {});", t.micro_batches - 1);
     if (t.backward_twice) {
       line(3, "expected.backward({{}}, /*retain_graph=*/true);");
-      line(3, "average(*alone, group, weight);");
+      line(3, "average(*alone, group, weight{});",
+           ignored().empty() ? "" : fmt::format(", {{{}}}", fmt::join(ignored(), ", ")));
     }
     line(3, "expected.backward();");
     if (watches()) {
       line(3, "const auto local = copies(alone->kept, alone->retained);");
       line(3, "alone->kept.clear(), alone->retained.clear();");
     }
-    line(3, "average(*alone, group, weight);");
+    line(3, "average(*alone, group, weight{});",
+         ignored().empty() ? "" : fmt::format(", {{{}}}", fmt::join(ignored(), ", ")));
     ddp_pass(3);
     line(3, "expect_same_gradients(*net, *alone);");
     if (watches()) {
