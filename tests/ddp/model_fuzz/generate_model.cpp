@@ -100,7 +100,9 @@ class Generator {
         return add(random_.pick({Op::tanh, Op::scale, Op::contiguous}), {expression(wanted, depth + 1)}, {}, wanted);
       case 8: return concatenated(wanted, depth);
       case 9:
-        return add(Op::mul, {expression(wanted, depth + 1), leaf(random_.chance(50) ? Shape{} : Shape{1})}, {}, wanted);
+        return add(Op::mul,
+                   {expression(wanted, depth + 1), leaf(wanted.empty() || random_.chance(50) ? Shape{} : Shape{1})}, {},
+                   wanted);
       case 10: return add(Op::add, {leaf(wanted), add(Op::view, {leaf({count_of(wanted)})}, {}, wanted)}, {}, wanted);
       case 11: {  // every second
         if (wanted.empty()) return leaf(wanted);
