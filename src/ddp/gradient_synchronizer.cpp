@@ -213,6 +213,7 @@ class GradientSynchronizer::Impl {
                    "DdpOptions::sample_weighted: forward has no tensor argument to count samples by; call "
                    "set_sample_count() before it"});
     }
+    record_->carry = static_cast<double>(group_->size()) / active_;
     record_->weight = [count = count_samples(samples), world = group_->size()] {
       count->counted.wait();
       const auto total = static_cast<double>(count->total.item<std::int64_t>());

@@ -21,6 +21,8 @@ struct ForwardRecord {
   bool hooked = true;
   // The factor of this rank's gradients; null: 1. May wait for the other ranks' numbers of samples.
   std::function<double()> weight = nullptr;
+  // With a weight, inside join(): the factor of what was averaged before, which ranks without data do not bring again.
+  double carry = 1;
 };
 
 class PendingForwards {

@@ -296,7 +296,7 @@ void Reducer::on_output(const PendingForwards::Record& record) {
   const double weight = record->weight();
   if (!weighted_) {
     weighted_ = true;
-    weights_.begin(weight);
+    weights_.begin(weight, averaged_ ? record->carry : 1);
   } else if (weight != weights_.weight()) {
     throw Error(
         {StatusCode::invalid_argument,
@@ -337,14 +337,17 @@ void Reducer::on_gradient(std::size_t index, const at::Tensor& incoming) {
   used_.mark(index);
   if (average || weights_.active()) check_gradient(index, parameters_[index].second.grad());
   if (weights_.active()) weights_.arrived(index, is_exclusive(parameters_[index].second.grad(), incoming));
-  if (!average) return accumulate_apart(index, incoming);
+  if (!average) {
+    averaged_ = false;
+    return keep_apart(index, incoming);
+  }
   if (options_.static_graph && !static_.known()) {
     static_.arrived(index);
-    return;
+    return keep_apart(index, incoming);
   }
   if (tracker_->state() == ReadyTracker::State::idle) begin_pass();
   switch (tracker_->arrived(index)) {
-    case ReadyTracker::Arrival::counted: return;
+    case ReadyTracker::Arrival::counted: return keep_apart(index, incoming);
     case ReadyTracker::Arrival::ready: break;
     case ReadyTracker::Arrival::surplus: throw Error({StatusCode::invalid_argument, surplus_gradient(index)});
   }
@@ -353,9 +356,11 @@ void Reducer::on_gradient(std::size_t index, const at::Tensor& incoming) {
   launch_ready();
 }
 
-// Autograd would add the next gradient to memory that another parameter's gradient may share, and so to both.
-void Reducer::accumulate_apart(std::size_t index, const at::Tensor& incoming) {
+// A gradient that stays where it is for now: autograd would add the next one to memory that another parameter's
+// gradient may share, and so to both.
+void Reducer::keep_apart(std::size_t index, const at::Tensor& incoming) {
   at::Tensor& gradient = const_cast<at::Tensor&>(parameters_[index].second).mutable_grad();
+  at::NoGradGuard no_grad;
   if (!gradient.defined() || gradient.layout() != at::kStrided || gradient.requires_grad()) return;
   if (shares_memory(gradient, incoming) && !is_bucket_view(index, gradient)) gradient = gradient.clone();
 }
@@ -433,7 +438,7 @@ void Reducer::begin_pass(Contribution unused) {
 }
 
 void Reducer::put(std::size_t index, Contribution contribution, const at::Tensor& incoming) {
-  if (group_->size() == 1 && !hook_ && scale_ == 1) return;
+  if (group_->size() == 1 && !hook_ && scale_ == 1) return keep_apart(index, incoming);
   at::NoGradGuard no_grad;
   static const at::Tensor zero;
   Bucket& bucket = buckets_[tracker_->bucket_of(index)];
@@ -563,6 +568,7 @@ void Reducer::end_pass() {
   skipped_.clear();
   used_.reset();
   pending_.end_pass();
+  averaged_ = true;
   clock_->pass_ended();
 }
 

@@ -87,7 +87,7 @@ class Reducer {
   void leave_backward();
   bool is_to_be_averaged(std::size_t index) const;
   void check_gradient(std::size_t index, const at::Tensor& gradient) const;
-  void accumulate_apart(std::size_t index, const at::Tensor& incoming);
+  void keep_apart(std::size_t index, const at::Tensor& incoming);
   bool is_bucket_view(std::size_t index, const at::Tensor& gradient) const;
   void finish_backward();
 
@@ -146,6 +146,7 @@ class Reducer {
   bool reached_outputs_ = false;  // by this backward
   bool arrived_ = false;          // a gradient, in this backward
   bool weighted_ = false;         // weights_ has begun, in this backward
+  bool averaged_ = true;          // nothing was accumulated since the last pass
 
   // Of the pass.
   UsedParameters used_;

@@ -27,13 +27,15 @@ at::Tensor sum(const at::Tensor& before, const at::Tensor& gradient, double weig
 WeightedGradients::WeightedGradients(std::vector<at::Tensor> parameters)
     : parameters_(std::move(parameters)), sums_(parameters_.size()), aside_(parameters_.size(), 0) {}
 
-void WeightedGradients::begin(double weight) {
+void WeightedGradients::begin(double weight, double carry) {
+  at::NoGradGuard no_grad;
   weight_ = weight;
-  active_ = weight != 1;
+  active_ = weight != 1 || carry != 1;
   for (std::size_t i = 0; active_ && i < parameters_.size(); ++i) {
     sums_[i] = std::move(parameters_[i].mutable_grad());
     parameters_[i].mutable_grad() = at::Tensor();
     aside_[i] = 1;
+    if (carry != 1 && sums_[i].defined()) sums_[i] = weighed(sums_[i], carry, !shares_memory(sums_[i]));
   }
 }
 

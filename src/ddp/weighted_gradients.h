@@ -16,8 +16,9 @@ class WeightedGradients {
  public:
   explicit WeightedGradients(std::vector<at::Tensor> parameters);
 
-  // A backward begins. With a weight of 1 nothing needs to be done.
-  void begin(double weight);
+  // A backward begins. What was accumulated before it is multiplied by `carry`. With two factors of 1 nothing needs to
+  // be done.
+  void begin(double weight, double carry = 1);
   bool active() const { return active_; }
   double weight() const { return weight_; }
 

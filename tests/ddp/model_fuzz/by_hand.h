@@ -36,9 +36,30 @@ inline void load(torch::nn::Module& to, const torch::nn::Module& from) {
   for (std::size_t i = 0; i < from.buffers().size(); ++i) to.buffers()[i].copy_(from.buffers()[i]);
 }
 
-// Averages every gradient over the ranks, times this rank's weight, except of the parameters named in `ignored`. One
-// that is undefined here counts as zero.
-inline void average(torch::nn::Module& module, const testing::Group& group, double weight,
+// Backward whose gradients are multiplied by `weight` (0 drops even NaN) before they are added to what is there.
+inline void weighted_backward(const at::Tensor& loss, torch::nn::Module& module, double weight,
+                              bool retain_graph = false) {
+  std::vector<at::Tensor> before;
+  for (at::Tensor& parameter : trained(module)) {
+    before.push_back(parameter.grad());
+    parameter.mutable_grad() = at::Tensor();
+  }
+  loss.backward({}, retain_graph);
+  at::NoGradGuard no_grad;
+  std::size_t i = 0;
+  for (at::Tensor& parameter : trained(module)) {
+    at::Tensor sum = before[i++];
+    if (parameter.grad().defined()) {
+      const at::Tensor part = weight == 0 ? at::zeros_like(parameter) : parameter.grad() * weight;
+      sum = sum.defined() ? sum + part : part;
+    }
+    parameter.mutable_grad() = sum;
+  }
+}
+
+// Averages every gradient over the ranks, except of the parameters named in `ignored`. One that is undefined here
+// counts as zero.
+inline void average(torch::nn::Module& module, const testing::Group& group,
                     const std::vector<std::string>& ignored = {}) {
   at::NoGradGuard no_grad;
   for (at::Tensor& parameter : trained(module)) {
@@ -46,7 +67,7 @@ inline void average(torch::nn::Module& module, const testing::Group& group, doub
     for (const std::string& name : ignored) skip = skip || module.named_parameters()[name].is_same(parameter);
     if (skip) continue;
     at::Tensor sum = at::zeros_like(parameter);
-    if (parameter.grad().defined() && weight != 0) sum.copy_(parameter.grad() * weight);
+    if (parameter.grad().defined()) sum.copy_(parameter.grad());
     if (sum.numel() > 0) group->all_reduce(sum, {.op = ReduceOp::avg}).wait();
     parameter.mutable_grad() = sum;
   }

@@ -93,7 +93,6 @@ void make_supported(Random& random, Case& item) {
     (varies || random.chance(50) ? options.find_unused_parameters : options.static_graph) = true;
   }
   if (options.sample_weighted) {
-    training.micro_batches = training.forwards = 1;
     training.mean_loss = random.chance(50);
   }
   if (drifts(options)) options.verify_every = 0;

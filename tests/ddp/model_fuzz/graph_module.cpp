@@ -74,7 +74,7 @@ std::vector<at::Tensor> GraphModule::evaluate(const std::vector<at::Tensor>& inp
     }
     if (!results[i].requires_grad() || !c10::GradMode::is_enabled()) continue;
     const std::string name = fmt::format("v{}", i);
-    if (node.retain) {
+    if (node.retain && !results[i].is_leaf()) {  // a parameter's own gradient is averaged
       results[i].retain_grad();
       retained_.emplace_back(name, results[i]);
     }

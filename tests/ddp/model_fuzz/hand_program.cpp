@@ -37,6 +37,11 @@ bool overlapping_gradients(const std::vector<at::Tensor>& leaves) {
   return false;
 }
 
+// Autograd would add the next gradient to memory that two parameters share, and so to both; DDP keeps them apart.
+void separate_gradients(const std::vector<at::Tensor>& leaves) {
+  for (at::Tensor leaf : leaves) leaf.mutable_grad() = clone_of(leaf.grad());
+}
+
 }  // namespace
 
 LocalGradients run_pass(const Case& item, Place place, GraphModule& module, const Pass& pass) {
@@ -56,13 +61,15 @@ LocalGradients run_pass(const Case& item, Place place, GraphModule& module, cons
       watched_inputs.insert(watched_inputs.end(), inputs.begin(), inputs.end());
     }
     if (training.micro_batches > 1) loss = loss / training.micro_batches;
+    pass.before_backward(place.micro);
     loss.backward({}, /*retain_graph=*/last && training.backward_twice);
     result.watched.push_back(module.take_watched());
-    pass.after_backward(last);
+    pass.after_backward(place.micro, last);
     if (last && training.backward_twice) {
+      pass.before_backward(place.micro);
       loss.backward();
       result.watched.push_back(module.take_watched());
-      pass.after_backward(true);
+      pass.after_backward(place.micro, true);
     }
     for (const at::Tensor& input : watched_inputs) {
       result.inputs.push_back(input.requires_grad() ? clone_of(input.grad()) : at::Tensor());
@@ -121,24 +128,61 @@ bool HandProgram::averages() const {
   return case_.options.hook != Hook::post_local_sgd || passes_ < case_.options.hook_start;
 }
 
-double HandProgram::scale_of(int step, const std::vector<char>& active) const {
+double HandProgram::scale_of(const std::vector<char>& active) const {
   const Training& training = case_.training;
-  if (!case_.options.sample_weighted) {
-    if (training.divide_by_world || !training.joins()) return 1;
-    return static_cast<double>(training.world) / static_cast<double>(std::count(active.begin(), active.end(), 1));
-  }
+  if (case_.options.sample_weighted || training.divide_by_world || !training.joins()) return 1;
+  return static_cast<double>(training.world) / static_cast<double>(std::count(active.begin(), active.end(), 1));
+}
+
+double HandProgram::weight_of(int step, int micro, const std::vector<char>& active) const {
+  const Training& training = case_.training;
   int total = 0, mine = 0;
   for (int rank = 0; rank < training.world; ++rank) {
-    const int samples = active[static_cast<std::size_t>(rank)] ? training.batch(step, 0, rank) : 0;
+    const int samples = active[static_cast<std::size_t>(rank)] ? training.batch(step, micro, rank) : 0;
     total += samples;
     if (rank == group_->rank()) mine = samples;
   }
   return total > 0 ? static_cast<double>(mine) * training.world / total : 0;
 }
 
+void HandProgram::set_aside(int micro, const std::vector<char>& active) {
+  at::NoGradGuard no_grad;
+  aside_.assign(module_->leaves().size(), {});
+  // Ranks that have ended do not bring what was averaged before.
+  const double carry =
+      static_cast<double>(active.size()) / static_cast<double>(std::count(active.begin(), active.end(), 1));
+  for (std::size_t p = 0; p < aside_.size(); ++p) {
+    if (!is_weighted(p)) continue;
+    at::Tensor leaf = module_->leaves()[p];
+    if (leaf.grad().defined()) aside_[p] = micro == 0 ? leaf.grad() * carry : leaf.grad().clone();
+    leaf.mutable_grad() = at::Tensor();
+  }
+}
+
+void HandProgram::add_weighted(double weight) {
+  at::NoGradGuard no_grad;
+  for (std::size_t p = 0; p < aside_.size(); ++p) {
+    if (!is_weighted(p)) continue;
+    at::Tensor leaf = module_->leaves()[p];
+    at::Tensor sum = aside_[p];
+    if (leaf.grad().defined()) {
+      // The factor is not rounded to 16 bits.
+      const at::ScalarType exact = leaf.element_size() < 4 ? at::kFloat : leaf.scalar_type();
+      const at::Tensor part = weight == 0 ? at::zeros_like(leaf, exact) : leaf.grad().to(exact) * weight;
+      sum = (sum.defined() ? sum.to(exact) + part : part).to(leaf.scalar_type());
+    }
+    leaf.mutable_grad() = sum;
+  }
+}
+
+bool HandProgram::is_weighted(std::size_t parameter) const {
+  return case_.options.sample_weighted && !case_.model.parameters[parameter].frozen &&
+         !case_.model.parameters[parameter].ignored;
+}
+
 Expected HandProgram::step(int step, const std::vector<char>& active) {
   const int rank = group_->rank();
-  const double scale = scale_of(step, active);
+  const double scale = scale_of(active);
   Expected expected;
   expected.magnitudes.assign(case_.model.parameters.size(), 0);
   module_->forget_received();
@@ -151,7 +195,7 @@ Expected HandProgram::step(int step, const std::vector<char>& active) {
     average(active, 0, expected);
     return expected;
   }
-  bool broadcast = false;
+  bool broadcast = false, overlapping = false;
   Pass pass;
   pass.forward = [&](std::vector<at::Tensor> inputs, bool synchronised) {
     if (synchronised && case_.options.broadcast_buffers && !broadcast) {
@@ -165,15 +209,17 @@ Expected HandProgram::step(int step, const std::vector<char>& active) {
     return module_->forward(first, inputs);
   };
   pass.no_sync = [] { return nullptr; };
-  pass.after_backward = [&](bool synchronised) {
-    expected.undefined_sums |= expected.overlapping;
-    expected.overlapping |= overlapping_gradients(module_->leaves());
+  pass.before_backward = [&](int micro) { set_aside(micro, active); };
+  pass.after_backward = [&](int micro, bool synchronised) {
+    add_weighted(weight_of(step, micro, active));
+    overlapping |= overlapping_gradients(module_->leaves());
+    separate_gradients(module_->leaves());
     if (synchronised) average(active, scale, expected);
   };
   expected.local = run_pass(case_, {rank, step, 0, 0}, *module_, pass);
   const std::vector<int> accumulated = usage_of(case_.model).accumulated;
   const bool again = std::any_of(accumulated.begin(), accumulated.end(), [](int times) { return times > 1; });
-  expected.undefined_sums |= expected.overlapping && again;
+  expected.undefined_sums = overlapping && again;
   for (const at::Tensor& leaf : module_->leaves()) expected.gradients.push_back(clone_of(leaf.grad()));
   for (const at::Tensor& buffer : module_->buffers()) expected.buffers.push_back(buffer.clone());
   return expected;

@@ -15,10 +15,8 @@ struct Expected {
   std::vector<double> magnitudes;     // by parameter: the largest number that any rank contributed
   LocalGradients local;
   std::vector<at::Tensor> buffers;
-  // Autograd left gradients of two parameters in the same memory, as it does for (a.view(-1) + b.view(-1)).
-  // Accumulating into them gives wrong sums, with and without DDP.
-  bool overlapping = false;
-  // It did so, and more was accumulated into them before the averaging: the sums are not defined.
+  // Autograd left gradients of two parameters in the same memory, as it does for (a.view(-1) + b.view(-1)), and added
+  // to them again in the same backward (checkpointed segments): the sums are wrong, with and without DDP.
   bool undefined_sums = false;
 };
 
@@ -39,13 +37,19 @@ class HandProgram {
  private:
   void average(const std::vector<char>& active, double scale, Expected& expected);
   // As DdpOptions::sample_weighted and JoinOptions define it.
-  double scale_of(int step, const std::vector<char>& active) const;
+  double scale_of(const std::vector<char>& active) const;
+  double weight_of(int step, int micro, const std::vector<char>& active) const;
+  bool is_weighted(std::size_t parameter) const;
+  // Around a backward whose gradients are weighted: only what it adds is multiplied by the weight.
+  void set_aside(int micro, const std::vector<char>& active);
+  void add_weighted(double weight);
   bool averages() const;  // in the pass that ends now
 
   const Case& case_;
   const std::shared_ptr<TensorGroup> group_;
   std::shared_ptr<GraphModule> module_;
   std::int64_t passes_ = 0;
+  std::vector<at::Tensor> aside_;  // gradients of before the backward that runs
 };
 
 void zero_gradients(GraphModule& module, Zero zero);

@@ -165,13 +165,12 @@ TEST(DdpFuzzed, AGradientThatATensorHookKeptStaysLocal) {
       net->rank = alone->rank = rank, net->step = alone->step = step;
       for (at::Tensor& p : net->parameters()) p.mutable_grad() = at::Tensor();
       load(*alone, *net);
-      const double weight = 1;
       const auto by_hand = [&](const auto&... x) { return alone->forward(x...); };
       const at::Tensor expected = loss_of(by_hand, step, 0);
       expected.backward();
       const auto local = copies(alone->kept, alone->retained);
       alone->kept.clear(), alone->retained.clear();
-      average(*alone, group, weight);
+      average(*alone, group);
       const auto with_ddp = [&](const auto&... x) { return ddp(x...); };
       const at::Tensor loss = loss_of(with_ddp, step, 0);
       loss.backward();

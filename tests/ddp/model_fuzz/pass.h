@@ -14,7 +14,8 @@ struct Pass {
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs, bool synchronised)> forward;
   // Begins no_sync, which ends with the result's life.
   std::function<std::shared_ptr<void>()> no_sync;
-  std::function<void(bool synchronised)> after_backward;
+  std::function<void(int micro)> before_backward;
+  std::function<void(int micro, bool synchronised)> after_backward;
 };
 
 // What the program can see afterwards that is local to the rank.

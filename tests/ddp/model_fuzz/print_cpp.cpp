@@ -313,6 +313,18 @@ class Printer {
     ddp_pass(2);
   }
 
+  void backward_by_hand(const std::string& loss, int micro, bool retain = false) {
+    if (case_.options.sample_weighted) {
+      line(3, "weighted_backward({}, *alone, weight_of({}){});", loss, micro, retain ? ", /*retain_graph=*/true" : "");
+    } else {
+      line(3, "{}.backward({});", loss, retain ? "{}, /*retain_graph=*/true" : "");
+    }
+  }
+
+  void average_by_hand() {
+    line(3, "average(*alone, group{});", ignored().empty() ? "" : fmt::format(", {{{}}}", fmt::join(ignored(), ", ")));
+  }
+
   void loop() {
     const Training& t = case_.training;
     line(2, "for (int step = 0; step < {}; ++step) {{", t.steps);
@@ -320,30 +332,31 @@ class Printer {
     if (!zero().empty()) line(3, "{}", zero());
     line(3, "load(*alone, *net);");
     if (case_.options.sample_weighted) {
-      line(3, "int total = 0;");
-      line(3, "for (int r = 0; r < {0}; ++r) total += batches[std::size_t(step * {0} + r) % batches.size()];", t.world);
-      line(3,
-           "const double weight = total == 0 ? 0 : batches[std::size_t(step * {0} + rank) % batches.size()] * {0}.0 / "
-           "total;",
-           t.world);
-    } else {
-      line(3, "const double weight = 1;");
+      line(3, "const auto weight_of = [&](int micro) {{");
+      line(4,
+           "const auto samples = [&](int r) {{ return batches[std::size_t((step * {} + micro) * {} + r) % "
+           "batches.size()]; }};",
+           t.micro_batches, t.world);
+      line(4, "int total = 0;");
+      line(4, "for (int r = 0; r < {}; ++r) total += samples(r);", t.world);
+      line(4, "return total == 0 ? 0 : samples(rank) * {}.0 / total;", t.world);
+      line(3, "}};");
     }
     line(3, "const auto by_hand = [&](const auto&... x) {{ return alone->forward(x...); }};");
-    for (int micro = 0; micro + 1 < t.micro_batches; ++micro) line(3, "loss_of(by_hand, step, {}).backward();", micro);
-    line(3, "const at::Tensor expected = loss_of(by_hand, step, {});", t.micro_batches - 1);
+    const int last = t.micro_batches - 1;
+    for (int micro = 0; micro < last; ++micro)
+      backward_by_hand(fmt::format("loss_of(by_hand, step, {})", micro), micro);
+    line(3, "const at::Tensor expected = loss_of(by_hand, step, {});", last);
     if (t.backward_twice) {
-      line(3, "expected.backward({{}}, /*retain_graph=*/true);");
-      line(3, "average(*alone, group, weight{});",
-           ignored().empty() ? "" : fmt::format(", {{{}}}", fmt::join(ignored(), ", ")));
+      backward_by_hand("expected", last, true);
+      average_by_hand();
     }
-    line(3, "expected.backward();");
+    backward_by_hand("expected", last);
     if (watches()) {
       line(3, "const auto local = copies(alone->kept, alone->retained);");
       line(3, "alone->kept.clear(), alone->retained.clear();");
     }
-    line(3, "average(*alone, group, weight{});",
-         ignored().empty() ? "" : fmt::format(", {{{}}}", fmt::join(ignored(), ", ")));
+    average_by_hand();
     ddp_pass(3);
     line(3, "expect_same_gradients(*net, *alone);");
     if (watches()) {

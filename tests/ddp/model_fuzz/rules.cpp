@@ -30,6 +30,9 @@ std::string why_graph_unsupported(const Case& item) {
   }
   for (const Node& node : model.nodes) {
     if (node.op == Op::gate && node.numbers[1] != 0 && options.static_graph) return "the graph is not static";
+    if (node.op == Op::gate && options.static_graph && item.training.joins()) {
+      return "a rank that shadowed the first static pass takes another rank's graph for its own";
+    }
   }
   return {};
 }
@@ -76,9 +79,6 @@ std::string why_unsupported(const Case& item) {
     return "a segment that runs twice in one backward needs static_graph";
   }
   if (contains(item.model, Op::batch_norm) && smallest < 2) return "batch norm needs two samples";
-  if (options.sample_weighted && (training.micro_batches > 1 || training.forwards > 1)) {
-    return "sample_weighted with several forwards for one backward";
-  }
   if (training.mean_loss && smallest == 0 && !options.sample_weighted) return "the mean of an empty batch";
   if (drifts(options) && options.verify_every > 0) return "verify_every with replicas that drift apart";
   return {};

@@ -99,8 +99,8 @@ class CaseRun {
     return false;
   }
 
-  // Gradients that overlap cannot be accumulated into.
-  Zero zero() const { return overlapping_ ? Zero::to_undefined : case_.training.zero; }
+  // After sums that are not defined, every step begins without gradients.
+  Zero zero() const { return undefined_ ? Zero::to_undefined : case_.training.zero; }
 
   LocalGradients ddp_pass(int step) {
     Pass pass;
@@ -112,7 +112,8 @@ class CaseRun {
     pass.no_sync = [&]() -> std::shared_ptr<void> {
       return std::make_shared<GradientSynchronizer::NoSync>(ddp_->synchronizer());
     };
-    pass.after_backward = [](bool) {};
+    pass.before_backward = [](int) {};
+    pass.after_backward = [](int, bool) {};
     return run_pass(case_, {rank_, step, 0, 0}, *module_, pass);
   }
 
@@ -131,7 +132,7 @@ class CaseRun {
       whole = whole_batch_gradients(case_, step, alone);
     }
     const Expected expected = hand_.step(step, std::vector<char>(static_cast<std::size_t>(case_.training.world), 1));
-    overlapping_ |= expected.overlapping;
+    undefined_ |= expected.undefined_sums;
     phase_ = Phase::ddp;
     const LocalGradients local = ddp_pass(step);
     phase_ = Phase::hand;
@@ -199,7 +200,7 @@ class CaseRun {
       zeroes.push_back(zero());
       if (step < mine) zero_gradients(hand_.module(), zero());
       expected.push_back(hand_.step(step, active));
-      overlapping_ |= expected.back().overlapping;
+      undefined_ |= expected.back().undefined_sums;
       if (step < mine) hand_.optimize(kLearningRate);
     }
     hand_.broadcast_all(last_active);
@@ -238,7 +239,7 @@ class CaseRun {
   const Case& case_;
   const int rank_;
   Phase phase_ = Phase::ddp;
-  bool overlapping_ = false;
+  bool undefined_ = false;
   Comparison comparison_;
   std::shared_ptr<GraphModule> module_;
   HandProgram hand_;
