@@ -81,6 +81,11 @@ class ReplicaSet::Impl {
       refuse(fmt::format("replicas is {} and threads_per_replica {}; both must be 0 or more", count_,
                          options.threads_per_replica));
     }
+    for (const auto& item : module_->named_buffers()) {
+      if (!item.value().requires_grad()) continue;
+      refuse(fmt::format("buffer \"{}\" needs a gradient, which only parameters get; use register_parameter()",
+                         item.key()));
+    }
     if (count_ == 0) count_ = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     if (count_ == 1) return;
     int threads = options.threads_per_replica;

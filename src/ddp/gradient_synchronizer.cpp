@@ -64,6 +64,14 @@ class GradientSynchronizer::Impl {
       throw_if_error(group_->check(parameter, ReduceOp::avg)
                          .with_context(fmt::format("DistributedDataParallel: parameter \"{}\"", name)));
     }
+    for (const auto& [name, buffer] : buffers_) {
+      if (!buffer.requires_grad()) continue;
+      throw Error(
+          {StatusCode::invalid_argument,
+           fmt::format("DistributedDataParallel: buffer \"{}\" needs a gradient, but only gradients of parameters "
+                       "are averaged; use register_parameter(), or name it in parameters_to_ignore",
+                       name)});
+    }
     if (options_.init_sync) {
       detail::check_same_model(*group_, parameters_, buffers_);
       detail::broadcast_differing(*group_, all_tensors(), 0);

@@ -85,14 +85,16 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
                             const torch::optional<at::Tensor>& weight, const torch::optional<at::Tensor>& bias,
                             const BatchNormCall& call, const std::shared_ptr<TensorGroup>& group) {
     const Moments moments = global_moments(local_moments(input), *group);
-    if (moments.count < 2) {
+    if (moments.count == 1) {
       throw Error(
           {StatusCode::invalid_argument,
            fmt::format("SyncBatchNorm: {} value per channel on all {} ranks together; training needs at least 2",
                        moments.count, group->size())});
     }
-    update_running(call.running_mean, moments.mean, call.momentum);
-    update_running(call.running_var, moments.squares / (moments.count - 1), call.momentum);
+    if (moments.count > 0) {  // batches may be empty on all ranks
+      update_running(call.running_mean, moments.mean, call.momentum);
+      update_running(call.running_var, moments.squares / (moments.count - 1), call.momentum);
+    }
     const at::Tensor mean = moments.mean.to(input.scalar_type());
     const at::Tensor variance = (moments.squares / moments.count).to(input.scalar_type());
     context->save_for_backward({input, call.weight, mean, variance});
