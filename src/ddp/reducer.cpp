@@ -433,6 +433,7 @@ void Reducer::begin_pass(Contribution unused) {
   skipped_ = options_.static_graph ? static_.unused() : pending_.unused();
   for (std::size_t index : skipped_) {
     tracker_->skip(index);
+    weights_.settle(index);  // nothing comes, so what was set aside is all
     put(index, unused);
   }
 }

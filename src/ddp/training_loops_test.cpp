@@ -278,6 +278,22 @@ TEST(DdpWeights, EachAccumulatedBatchIsWeighedByItself) {
   }
 }
 
+TEST(DdpWeights, AParameterThatARankNeverUsesBringsWhatWasAveraged) {
+  run_ranks(2, [](const Group& group) {
+    Branches net;
+    DistributedDataParallel ddp(net, {.process_group = group, .static_graph = true, .sample_weighted = true});
+    for (int step = 0; step < 3; ++step) {
+      for (const at::Tensor& parameter : net->parameters()) parameter.mutable_grad() = at::Tensor();
+      // a on rank 0 with one of four samples, b on rank 1 with three
+      const at::Tensor loss = ddp(torch::ones({1 + 2 * group->rank(), 3}), group->rank() == 0).mean();
+      loss.backward({}, /*retain_graph=*/true);
+      loss.backward();
+      EXPECT_TRUE((net->a->weight.grad() == 0.5).all().item<bool>()) << net->a->weight.grad();
+      EXPECT_TRUE(torch::allclose(net->b->weight.grad(), torch::full({1, 3}, 1.5))) << net->b->weight.grad();
+    }
+  });
+}
+
 TEST(DdpWeights, TwoForwardsOfDifferentSharesInOneBackwardAreRefused) {
   const auto errors = errors_of_ranks(2, [](const Group& group) {
     torch::nn::Linear net(3, 1);

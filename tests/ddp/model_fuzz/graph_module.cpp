@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "ddp/model_fuzz/replay.h"
 
 namespace lockstep::fuzz {
@@ -73,6 +75,10 @@ std::vector<at::Tensor> GraphModule::evaluate(const std::vector<at::Tensor>& inp
       results[i] = run(node, results, inputs);
     }
     if (!results[i].requires_grad() || !c10::GradMode::is_enabled()) continue;
+    // LibTorch 1.13 crashes on retain_grad() and a hook on a tensor that was changed in place through a view.
+    const bool changed_in_place = std::any_of(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(i),
+                                              [&](const at::Tensor& other) { return other.is_same(results[i]); });
+    if (changed_in_place) continue;
     const std::string name = fmt::format("v{}", i);
     if (node.retain && !results[i].is_leaf()) {  // a parameter's own gradient is averaged
       results[i].retain_grad();

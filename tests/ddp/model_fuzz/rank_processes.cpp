@@ -93,7 +93,6 @@ Outcome RankProcesses::run(const Case& item) {
                               fmt::format("after {} s\n{}", kCaseSeconds, ranks_->report())};
     start();
   }
-  (void)store_->remove(command_key(number), testing::in_seconds(10));
   return outcome;
 }
 
