@@ -1,10 +1,13 @@
 // Every example runs, and prints what its text says.
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -13,7 +16,11 @@
 namespace lockstep::testing {
 namespace {
 
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::Gt;
 using ::testing::HasSubstr;
+using ::testing::ResultOf;
 
 std::string example(const std::string& name) { return std::string(EXAMPLES_FOLDER) + "/" + name; }
 
@@ -63,6 +70,37 @@ TEST(Examples, CustomHook) { EXPECT_THAT(train(2, "06_custom_hook"), HasSubstr("
 
 TEST(Examples, DataParallelAgainstDdp) {
   EXPECT_THAT(train(1, "07_dp_against_ddp", {"--steps", "3"}), HasSubstr("DistributedDataParallel"));
+}
+
+// All numbers that follow `text`; at least one.
+std::vector<double> numbers_after(const std::string& output, const std::string& text) {
+  std::vector<double> numbers;
+  for (auto at = output.find(text); at != std::string::npos; at = output.find(text, at + 1)) {
+    numbers.push_back(std::stod(output.substr(at + text.size())));
+  }
+  if (numbers.empty()) throw std::runtime_error("no \"" + text + "\" in\n" + output);
+  return numbers;
+}
+
+TEST(Examples, GanMovesTheGeneratedImagesTowardsTheData) {
+  const std::string picture = ::testing::TempDir() + "gan_" + std::to_string(::getpid()) + ".pgm";
+  const std::string output = train(2, "09_gan", {"--steps", "60", "--batch", "32", "--samples", picture});
+  for (const char* loss : {"discriminator loss ", "generator loss "}) {
+    EXPECT_THAT(numbers_after(output, loss), Each(ResultOf([](double x) { return std::isfinite(x); }, true))) << output;
+  }
+  // The discriminator can tell images apart before the generator is good at it.
+  EXPECT_THAT(numbers_after(output, " ("), Contains(Gt(65))) << output;
+  // It would be twice as many for the discriminator if it were not frozen while the generator learns.
+  EXPECT_THAT(output, HasSubstr("synchronised backwards: discriminator 60, generator 60"));
+  const double after = numbers_after(output, "average generated image: ")[0];
+  const double before = numbers_after(output, "from the average real one; ")[0];
+  EXPECT_LT(after, 0.7 * before) << output;
+  EXPECT_THAT(output, HasSubstr("2 replicas of both models, bit-identical"));
+  std::ifstream file(picture, std::ios::binary);
+  std::string format, width, height;
+  file >> format >> width >> height;
+  EXPECT_EQ(format + " " + width + " " + height, "P5 280 280");
+  std::filesystem::remove(picture);
 }
 
 // The ranks that a launcher started.
