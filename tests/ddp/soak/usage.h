@@ -18,7 +18,7 @@ struct Column {
 
 inline constexpr std::array kColumns = {
     Column{"heap in use", "KiB", 1, 256},         // what malloc has handed out
-    Column{"anonymous memory", "KiB", 8, 16384},  // also what does not come from malloc
+    Column{"anonymous memory", "KiB", 8, 65536},  // also what does not come from malloc
     Column{"shared memory", "KiB", 4, 256},       // this process's part of it
     Column{"descriptors", "", 0, 0},
     Column{"threads", "", 0, 0},
