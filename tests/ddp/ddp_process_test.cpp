@@ -32,9 +32,15 @@ LOCKSTEP_PROCESS_ROLE(train_rank) {
   torch::optim::SGD optimizer(ddp->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   torch::optim::SGD optimizer_alone(alone->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   const auto share = [&](const at::Tensor& all) { return all.chunk(job.world_size())[std::size_t(job.rank())]; };
+  std::vector<at::Tensor> kept;  // as large as gradients, made while no backward runs: they must not take their memory
   for (int step = 0; step < 8; ++step) {
     for (auto& parameter : model->parameters()) parameter.mutable_grad() = at::Tensor();
-    torch::mse_loss(ddp(share(whole(64))), share(whole(8))).backward();
+    const at::Tensor loss = torch::mse_loss(ddp(share(whole(64))), share(whole(8)));
+    {
+      at::NoGradGuard no_grad;
+      for (const at::Tensor& parameter : model->parameters()) kept.push_back(parameter.clone());
+    }
+    loss.backward();
     optimizer.step();
     optimizer_alone.zero_grad();
     torch::mse_loss(alone->forward(whole(64)), whole(8)).backward();
