@@ -12,30 +12,6 @@ namespace lockstep::detail {
 
 namespace {
 
-std::size_t megabytes(double value, const char* option) {
-  if (!(value > 0)) {
-    throw Error(
-        {StatusCode::invalid_argument, fmt::format("DdpOptions::{} is {}, but must be more than 0", option, value)});
-  }
-  return static_cast<std::size_t>(value * 1024 * 1024);
-}
-
-BucketLimits limits_of(const DdpOptions& options) {
-  BucketLimits limits;
-  limits.first_bytes = megabytes(options.first_bucket_mb, "first_bucket_mb");
-  limits.bytes = megabytes(options.bucket_cap_mb, "bucket_cap_mb");
-  limits.device_alone_bytes = limits.bytes;
-  return limits;
-}
-
-GradientShape shape_of(std::size_t index, const at::Tensor& parameter) {
-  GradientShape shape{index, parameter.nbytes(), static_cast<int>(parameter.scalar_type())};
-  if (const at::Device device = parameter.device(); !device.is_cpu()) {
-    shape.device = static_cast<int>(device.type()) << 8 | (device.index() & 0xff);
-  }
-  return shape;
-}
-
 std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
   std::vector<at::Tensor> tensors;
   for (const auto& item : named) tensors.push_back(item.second);
@@ -54,16 +30,11 @@ Reducer::Reducer(std::shared_ptr<TensorGroup> group, NamedTensors parameters, co
     : group_(std::move(group)),
       parameters_(std::move(parameters)),
       options_(options),
-      limits_(limits_of(options)),
+      buckets_(group_, tensors_of(parameters_), options, clock_),
       static_(parameters_.size()),
       weights_(tensors_of(parameters_)),
       used_(group_, parameters_.size()) {
-  // Large gradients of the CPU are allocated in registered memory; devices have allocators of their own.
-  std::vector<std::size_t> large;
-  for (const auto& [name, parameter] : parameters_) {
-    if (parameter.is_cpu() && stands_alone(shape_of(0, parameter), limits_)) large.push_back(parameter.nbytes());
-    logging_.parameter_bytes += static_cast<std::int64_t>(parameter.nbytes());
-  }
+  for (const auto& item : parameters_) logging_.parameter_bytes += static_cast<std::int64_t>(item.second.nbytes());
   logging_.parameter_count = static_cast<std::int64_t>(parameters_.size());
   logging_.world_size = group_->size();
   logging_.rank = group_->rank();
@@ -71,8 +42,7 @@ Reducer::Reducer(std::shared_ptr<TensorGroup> group, NamedTensors parameters, co
   logging_.find_unused_parameters = options_.find_unused_parameters;
   logging_.static_graph = options_.static_graph;
 
-  make_buckets(reverse_order(parameters_.size()));
-  if (!large.empty() && group_->size() > 1) memory_.emplace(group_, large);
+  assign_buckets(reverse_order(parameters_.size()));
   accumulators_.resize(parameters_.size());
   hooks_.resize(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) hook(i);
@@ -98,26 +68,10 @@ Reducer::~Reducer() {
   for (std::size_t i = 0; i < hooks_.size(); ++i) accumulators_[i]->del_post_hook(hooks_[i]);
 }
 
-void Reducer::make_buckets(const std::vector<std::size_t>& order) {
-  std::vector<GradientShape> shapes;
-  for (std::size_t index : order) {
-    shapes.push_back(shape_of(index, parameters_[index].second));
-  }
-  plan_ = plan_buckets(shapes, limits_);
-  slot_of_.assign(parameters_.size(), 0);
-  buckets_.clear();
-  logging_.bucket_bytes.clear();
-  for (const std::vector<std::size_t>& members : plan_) {
-    std::vector<at::Tensor> tensors;
-    for (std::size_t slot = 0; slot < members.size(); ++slot) {
-      slot_of_[members[slot]] = slot;
-      tensors.push_back(parameters_[members[slot]].second);
-    }
-    const bool alone = members.size() == 1 && stands_alone(shape_of(members[0], tensors[0]), limits_);
-    buckets_.emplace_back(*group_, std::move(tensors), alone);
-    logging_.bucket_bytes.push_back(buckets_.back().bytes());
-  }
-  tracker_.emplace(parameters_.size(), plan_);
+void Reducer::assign_buckets(const std::vector<std::size_t>& order) {
+  buckets_.assign(order);
+  logging_.bucket_bytes = buckets_.bucket_bytes();
+  tracker_.emplace(parameters_.size(), buckets_.plan());
 }
 
 void Reducer::set_synchronise(bool on) {
@@ -128,7 +82,7 @@ void Reducer::set_synchronise(bool on) {
 void Reducer::set_hook(std::shared_ptr<CommHook> hook) {
   std::lock_guard lock(mutex_);
   logging_.comm_hook = hook->name();
-  hook_ = std::move(hook);
+  buckets_.set_hook(std::move(hook));
 }
 
 // ---- what went wrong
@@ -273,7 +227,7 @@ bool Reducer::awaits_backward() {
 void Reducer::begin_backward() {
   if (in_backward_) return;
   in_backward_ = true;
-  if (memory_) memory_->open();
+  buckets_.open_memory();
   compat::at_end_of_backward([this, alive = std::weak_ptr<int>(alive_)] {
     if (!alive.expired()) end_of_backward();
   });
@@ -282,7 +236,7 @@ void Reducer::begin_backward() {
 void Reducer::leave_backward() {
   weights_.end();
   pending_.end_backward();
-  if (memory_) memory_->close();
+  buckets_.close_memory();
   in_backward_ = reached_outputs_ = arrived_ = weighted_ = false;
 }
 
@@ -362,11 +316,7 @@ void Reducer::keep_apart(std::size_t index, const at::Tensor& incoming) {
   at::Tensor& gradient = const_cast<at::Tensor&>(parameters_[index].second).mutable_grad();
   at::NoGradGuard no_grad;
   if (!gradient.defined() || gradient.layout() != at::kStrided || gradient.requires_grad()) return;
-  if (shares_memory(gradient, incoming) && !is_bucket_view(index, gradient)) gradient = gradient.clone();
-}
-
-bool Reducer::is_bucket_view(std::size_t index, const at::Tensor& gradient) const {
-  return options_.gradient_as_bucket_view && buckets_[tracker_->bucket_of(index)].owns(gradient);
+  if (shares_memory(gradient, incoming) && !buckets_.is_view(index, gradient)) gradient = gradient.clone();
 }
 
 void Reducer::end_of_backward() {
@@ -427,9 +377,7 @@ void Reducer::finish_backward() {
 
 void Reducer::begin_pass(Contribution unused) {
   clock_->pass_began();
-  scale_ = scale_of_pass_ ? scale_of_pass_() : 1.0;
-  launches_.assign(buckets_.size(), {});
-  in_place_bytes_ = copied_bytes_ = 0;
+  buckets_.begin(scale_of_pass_ ? scale_of_pass_() : 1.0);
   skipped_ = options_.static_graph ? static_.unused() : pending_.unused();
   for (std::size_t index : skipped_) {
     tracker_->skip(index);
@@ -439,55 +387,20 @@ void Reducer::begin_pass(Contribution unused) {
 }
 
 void Reducer::put(std::size_t index, Contribution contribution, const at::Tensor& incoming) {
-  if (group_->size() == 1 && !hook_ && scale_ == 1) return keep_apart(index, incoming);
-  at::NoGradGuard no_grad;
-  static const at::Tensor zero;
-  Bucket& bucket = buckets_[tracker_->bucket_of(index)];
+  if (!buckets_.reduces()) return keep_apart(index, incoming);
+  if (contribution == Contribution::zero) return buckets_.put(index, {}, /*borrow=*/false);
   // By reference: another handle would look like one of the program's.
-  const at::Tensor& gradient = contribution == Contribution::gradient ? parameters_[index].second.grad() : zero;
+  const at::Tensor& gradient = parameters_[index].second.grad();
   // A parameter that this backward did not use brings what it had accumulated: the other ranks bring that too. It
   // goes in as a copy, because it stays as it is if no rank used the parameter.
-  const bool borrow = bucket.alone() && gradient.defined() && used_.here(index) && is_exclusive(gradient, incoming);
-  bucket.put(slot_of_[index], gradient, scale_, borrow ? Bucket::Memory::the_gradients : Bucket::Memory::own);
-  if (!bucket.alone() || !gradient.defined()) return;
-  if (!bucket.in_place(0, gradient)) {
-    copied_bytes_ += bucket.bytes();
-  } else if (is_reduced_in_place(gradient)) {
-    in_place_bytes_ += bucket.bytes();
-  }
-}
-
-// Without a copy anywhere: on the CPU the engine stages what is not in registered memory.
-bool Reducer::is_reduced_in_place(const at::Tensor& gradient) const {
-  return !gradient.is_cpu() || (memory_ && memory_->owns(gradient.data_ptr()));
+  buckets_.put(index, gradient, gradient.defined() && used_.here(index) && is_exclusive(gradient, incoming));
 }
 
 void Reducer::launch_ready() {
-  for (std::size_t bucket; (bucket = tracker_->next_launch()) != ReadyTracker::kNone;) start(bucket);
+  for (std::size_t bucket; (bucket = tracker_->next_launch()) != ReadyTracker::kNone;) buckets_.start(bucket);
   if (tracker_->state() != ReadyTracker::State::complete) return;
   if (options_.find_unused_parameters && !options_.static_graph) used_.begin_exchange();
   clock_->gradients_complete();
-}
-
-void Reducer::start(std::size_t bucket) {
-  Launch& launch = launches_[bucket];
-  buckets_[bucket].gather_streams();
-  if (hook_) {
-    at::NoGradGuard no_grad;
-    launch.future = hook_->run(buckets_[bucket].for_hook(bucket, bucket + 1 == buckets_.size()), *group_);
-  } else if (group_->size() > 1 || scale_ != 1) {
-    launch.future = group_->all_reduce(buckets_[bucket].flat(), {.op = ReduceOp::avg});
-  } else {
-    return;
-  }
-  clock_->launched();
-  watch(launch.future);
-}
-
-void Reducer::watch(const HookFuture& future) {
-  for (const Work& work : future.works()) {
-    work.then([clock = clock_](const Status&) { clock->reduced(); });
-  }
 }
 
 // A pass whose gradients, or zeros, are all there at its beginning.
@@ -498,7 +411,7 @@ void Reducer::reduce_all_now(bool exchange_used, Contribution contribution) {
     tracker_->skip(i);
     put(i, contribution);
   }
-  for (std::size_t bucket; (bucket = tracker_->next_launch()) != ReadyTracker::kNone;) start(bucket);
+  for (std::size_t bucket; (bucket = tracker_->next_launch()) != ReadyTracker::kNone;) buckets_.start(bucket);
   if (exchange_used) used_.begin_exchange();
   clock_->gradients_complete();
 }
@@ -512,32 +425,12 @@ void Reducer::shadow_pass() {
   finish_pass(false);
 }
 
-// Advances all buckets' futures in rounds, in the order of buckets: the collectives that continuations
-// issue come in the same order on all ranks.
-void Reducer::finish_launches() {
-  at::NoGradGuard no_grad;
-  for (bool open = true; open;) {
-    open = false;
-    for (Launch& launch : launches_) {
-      if (launch.done) continue;
-      for (const Work& work : launch.future.works()) work.wait();
-      if (!launch.future.next()) {
-        launch.done = true;
-        continue;
-      }
-      launch.future = launch.future.next()();
-      watch(launch.future);
-      open = true;
-    }
-  }
-}
-
 void Reducer::finish_pass(bool keep_gradients) {
   try {
-    finish_launches();
+    buckets_.finish();
     used_.end_exchange();
     clock_->wait_ended();
-    if (keep_gradients) hand_out();
+    if (keep_gradients && buckets_.reduces()) buckets_.hand_out(used_);
   } catch (...) {
     end_pass();
     throw;
@@ -556,43 +449,20 @@ void Reducer::log_pass() {
   logging_.overlap_seconds = clock_->overlap_seconds();
   logging_.exposed_communication_seconds = clock_->exposed_seconds();
   logging_.unused_parameters = used_.unused_here();
-  logging_.copied_bytes = copied_bytes_;
-  logging_.zero_copy_fraction = logging_.parameter_bytes > 0 ? static_cast<double>(in_place_bytes_) /
+  logging_.copied_bytes = buckets_.copied_bytes();
+  logging_.zero_copy_fraction = logging_.parameter_bytes > 0 ? static_cast<double>(buckets_.in_place_bytes()) /
                                                                    static_cast<double>(logging_.parameter_bytes)
                                                              : 0;
 }
 
 void Reducer::end_pass() {
   tracker_->reset();
-  for (Bucket& bucket : buckets_) bucket.release();
-  launches_.clear();
+  buckets_.release();
   skipped_.clear();
   used_.reset();
   pending_.end_pass();
   averaged_ = true;
   clock_->pass_ended();
-}
-
-// Gives every parameter its averaged gradient; one that no rank used keeps what it had.
-void Reducer::hand_out() {
-  if (group_->size() == 1 && !hook_ && scale_ == 1) return;
-  at::NoGradGuard no_grad;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    for (std::size_t slot = 0; slot < plan_[b].size(); ++slot) {
-      const std::size_t index = plan_[b][slot];
-      if (!used_.anywhere(index)) continue;
-      at::Tensor& gradient = const_cast<at::Tensor&>(parameters_[index].second).mutable_grad();
-      if (buckets_[b].in_place(slot, gradient)) continue;
-      const at::Tensor& reduced = buckets_[b].reduced(slot);
-      if (options_.gradient_as_bucket_view) {
-        gradient = reduced;
-      } else if (gradient.defined() && !shares_memory(gradient)) {
-        gradient.copy_(reduced);
-      } else {
-        gradient = reduced.clone();
-      }
-    }
-  }
 }
 
 // The order in which gradients came on one rank becomes the order of buckets on all.
@@ -614,7 +484,7 @@ void Reducer::rebuild() {
   if (options_.static_graph) std::copy(static_.counts().begin(), static_.counts().end(), next);
   group_->broadcast(plan, authority_, {}).wait();
   const std::int64_t* agreed = plan.data_ptr<std::int64_t>();
-  make_buckets({agreed, agreed + count});
+  assign_buckets({agreed, agreed + count});
   if (!options_.static_graph) return;
   static_.adopt({agreed + count, agreed + 2 * count});
   for (std::size_t i = 0; i < parameters_.size(); ++i) tracker_->expect(i, static_cast<int>(static_.counts()[i]));

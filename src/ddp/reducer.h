@@ -10,8 +10,9 @@
 // used, the order of buckets) goes through CPU tensors.
 //
 // A pass is one synchronised backward. Each part of its state has a class of its own: ReadyTracker (which gradients are
-// there), Bucket (the memory), PendingForwards (what the backward is for), UsedParameters, StaticGraph,
-// WeightedGradients, PassClock. Buckets are rebuilt once, after the first pass, in the order that was observed.
+// there), BucketSet (their memory, and what is in flight), PendingForwards (what the backward is for), UsedParameters,
+// StaticGraph, WeightedGradients, PassClock. Buckets are rebuilt once, after the first pass, in the order that was
+// observed.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/bucket.h"
-#include "ddp/bucket_plan.h"
-#include "ddp/gradient_memory.h"
+#include "ddp/bucket_set.h"
 #include "ddp/pass_clock.h"
 #include "ddp/pending_forwards.h"
 #include "ddp/ready_tracker.h"
@@ -70,11 +69,6 @@ class Reducer {
   DdpLoggingData& logging_data() { return logging_; }
 
  private:
-  struct Launch {
-    HookFuture future;
-    bool done = false;
-  };
-
   // Hooks of autograd.
   void on_output(const PendingForwards::Record& record);
   void on_gradient(std::size_t index, const at::Tensor& incoming);
@@ -88,7 +82,6 @@ class Reducer {
   bool is_to_be_averaged(std::size_t index) const;
   void check_gradient(std::size_t index, const at::Tensor& gradient) const;
   void keep_apart(std::size_t index, const at::Tensor& incoming);
-  bool is_bucket_view(std::size_t index, const at::Tensor& gradient) const;
   void finish_backward();
 
   // One pass.
@@ -96,17 +89,12 @@ class Reducer {
   // `unused`: what parameters without a gradient of this backward bring.
   void begin_pass(Contribution unused = Contribution::gradient);
   void put(std::size_t index, Contribution contribution, const at::Tensor& incoming = {});
-  bool is_reduced_in_place(const at::Tensor& gradient) const;
   void launch_ready();
-  void start(std::size_t bucket);
-  void watch(const HookFuture& future);
   void reduce_all_now(bool exchange_used, Contribution contribution);
   void finish_pass(bool keep_gradients);
-  void finish_launches();
-  void hand_out();
   void end_pass();
 
-  void make_buckets(const std::vector<std::size_t>& order);
+  void assign_buckets(const std::vector<std::size_t>& order);
   void rebuild();
   void log_pass();
   std::string names(const std::vector<std::size_t>& indices) const;
@@ -118,23 +106,20 @@ class Reducer {
   const std::shared_ptr<TensorGroup> group_;
   const NamedTensors parameters_;
   const DdpOptions options_;
-  const BucketLimits limits_;
 
   std::mutex mutex_;
   // Everything below is guarded by mutex_ while a backward runs.
   bool synchronise_ = true;
-  std::shared_ptr<CommHook> hook_;
   std::function<double()> scale_of_pass_;
   int authority_ = 0;
 
   // Of the model.
   std::vector<compat::NodePointer> accumulators_;
   std::vector<std::uintptr_t> hooks_;
-  BucketPlan plan_;
-  std::vector<std::size_t> slot_of_;  // place in its bucket, per parameter
-  std::vector<Bucket> buckets_;
+  // Shared with operations that may end after the reducer, when a backward has failed.
+  const std::shared_ptr<PassClock> clock_ = std::make_shared<PassClock>();
+  BucketSet buckets_;
   std::optional<ReadyTracker> tracker_;
-  std::optional<GradientMemory> memory_;
   std::vector<std::size_t> first_order_;  // in which gradients came in the first pass
   bool rebuilt_ = false;
   StaticGraph static_;
@@ -150,15 +135,9 @@ class Reducer {
 
   // Of the pass.
   UsedParameters used_;
-  double scale_ = 1;
   std::vector<std::size_t> skipped_;  // taken for unused at the beginning of the pass
-  std::vector<Launch> launches_;
-  std::int64_t in_place_bytes_ = 0;
-  std::int64_t copied_bytes_ = 0;
   int passes_since_forward_ = 0;
 
-  // Shared with operations that may end after the reducer, when a backward has failed.
-  const std::shared_ptr<PassClock> clock_ = std::make_shared<PassClock>();
   // Hooks on outputs, which a program may keep, look whether the reducer is still there.
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
   DdpLoggingData logging_;
