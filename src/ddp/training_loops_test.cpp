@@ -79,7 +79,8 @@ TEST(DdpEvaluation, OnOneRankWorksAfterSyncBuffers) {
 }
 
 TEST(DdpEvaluation, OnOneRankOnlySaysWhatToDo) {
-  if (test_backend() != "lockstep") GTEST_SKIP() << "only Lockstep's engine notices that ranks call different operations";
+  if (test_backend() != "lockstep")
+    GTEST_SKIP() << "only Lockstep's engine notices that ranks call different operations";
   const auto errors = errors_of_ranks(2, [](const Group& group) {
     torch::nn::Sequential net = normalised();
     DistributedDataParallel ddp(net, {.process_group = group});

@@ -252,7 +252,7 @@ void HandProgram::average(const std::vector<char>& active, double scale, Expecte
   group_->all_reduce(used, {.op = ReduceOp::max}).wait();
   group_->all_reduce(largest, {.op = ReduceOp::max}).wait();
   for (std::size_t p = 0; p < leaves.size(); ++p) {
-    expected.magnitudes[p] = largest[static_cast<std::int64_t>(p)].item<double>();
+    expected.magnitudes[p] += largest[static_cast<std::int64_t>(p)].item<double>();
     if (used[static_cast<std::int64_t>(p)].item<int>() == 0) continue;
     if (averages() && contributions[p].numel() > 0) group_->all_reduce(contributions[p], {.op = ReduceOp::avg}).wait();
     if (takes_part) const_cast<at::Tensor&>(leaves[p]).mutable_grad() = contributions[p];

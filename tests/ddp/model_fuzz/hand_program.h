@@ -12,7 +12,7 @@ namespace lockstep::fuzz {
 // What DDP must arrive at in one step.
 struct Expected {
   std::vector<at::Tensor> gradients;  // by parameter; undefined: none
-  std::vector<double> magnitudes;     // by parameter: the largest number that any rank contributed
+  std::vector<double> magnitudes;     // by parameter: the largest number that any rank contributed, summed over passes
   LocalGradients local;
   std::vector<at::Tensor> buffers;
   // Autograd left gradients of two parameters in the same memory, as it does for (a.view(-1) + b.view(-1)), and added
