@@ -360,6 +360,8 @@ TEST(DdpBackward, OperationsMayEndAfterTheReplicaThatIssuedThem) {
 TEST(DdpBackward, RefusesCreateGraphAndSparseGradients) {
   auto errors = errors_of_ranks(2, [](const Group& group) {
     torch::nn::Linear net(2, 1);
+    // Gradients with a graph refer to their parameters, which own them: without this they would never be freed.
+    const std::shared_ptr<void> detached_at_the_end(nullptr, [&net](void*) { net->zero_grad(); });
     DistributedDataParallel ddp(net, {.process_group = group});
     ddp(torch::ones({1, 2})).pow(2).sum().backward({}, true, /*create_graph=*/true);
   });

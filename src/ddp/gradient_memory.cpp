@@ -92,7 +92,7 @@ class GradientMemory::Pool {
 
 namespace {
 
-// LibTorch's CPU allocator from the first GradientMemory on. Never destroyed: blocks may be freed
+// LibTorch's CPU allocator. Never destroyed: blocks may be freed
 // after main().
 class Router final : public compat::WrappingAllocator {
  public:
@@ -165,6 +165,17 @@ class Router final : public compat::WrappingAllocator {
   std::vector<std::shared_ptr<Pool>> pools_;  // open ones; guarded by mutex_
   std::unordered_map<void*, Live> live_;      // guarded by mutex_
 };
+
+// LibTorch reads its pointer to the allocator without synchronisation, and threads that allocate may exist by the time
+// the first GradientMemory is made: so it is replaced before main().
+[[maybe_unused]] const bool router_is_installed = [] {
+  try {
+    Router::instance();
+    return true;
+  } catch (const c10::Error&) {  // LibTorch is linked statically and not initialised yet: with the first GradientMemory
+    return false;
+  }
+}();
 
 }  // namespace
 
