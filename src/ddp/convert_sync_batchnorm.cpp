@@ -26,7 +26,7 @@ using Tensors = std::vector<at::Tensor>;  // a layer's; those that it does not h
 
 struct ConvertedLayer {
   std::weak_ptr<TensorGroup> group;
-  std::weak_ptr<torch::nn::Module> module;  // expired: nobody holds it by a pointer
+  std::weak_ptr<torch::nn::Module> module;  // expired: no pointer holds it
 
   // In evaluation too, the operator computes the statistics of the batch for a layer that has no others.
   bool in_training() const {

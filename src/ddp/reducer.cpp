@@ -204,7 +204,7 @@ void Reducer::expect_backward(const std::vector<at::Tensor>& outputs, ForwardRec
   const auto shared = std::make_shared<const ForwardRecord>(std::move(record));
   for (const at::Tensor& output : outputs) {
     if (!output.requires_grad()) continue;
-    if (output.is_leaf()) {  // its hooks would stay for ever
+    if (output.is_leaf()) {  // a hook would stay on it after this forward
       if (shared->weight) {
         refuse(
             "DdpOptions::sample_weighted: forward() returned a parameter, or a tensor that was not computed in it; "

@@ -276,7 +276,7 @@ TEST(ConvertSyncBatchNorm, TrainsAModelOfTypedMembersLikeOneProcess) {
     for (const auto& item : whole->named_buffers()) {
       expect_near(model->named_buffers()[item.key()], item.value(), 1e-9, item.key().c_str());
     }
-    // Evaluation communicates with nobody.
+    // Evaluation does not communicate.
     model->eval();
     if (group->rank() == 0) {
       EXPECT_EQ(model->forward(data).size(0), 12);

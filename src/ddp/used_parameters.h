@@ -23,7 +23,7 @@ class UsedParameters {
 
   // Starts the exchange. Collective.
   void begin_exchange();
-  // Waits for it; nothing if none was started.
+  // Waits for it; returns at once if no exchange is in flight.
   void end_exchange();
   // A pass is over: nothing was used since.
   void reset();

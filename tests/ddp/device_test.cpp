@@ -188,7 +188,7 @@ TEST(DeviceBatchNorm, IsNotConvertedOnADevice) {
     const auto refused =
         ::testing::AllOf(HasSubstr("\"1\""), HasSubstr("is on " + device.str()), HasSubstr("lockstep::SyncBatchNorm"));
     EXPECT_THAT(error_of([&] { convert_sync_batchnorm(model, group); }), refused);
-    // None was converted: a call on one rank waits for no other.
+    // No layer was converted: a call on one rank waits for no other.
     if (group->rank() == 0) {
       EXPECT_EQ(model[0]->as<torch::nn::BatchNorm1d>()->forward(at::randn({3, 4})).size(0), 3);
     }

@@ -11,7 +11,7 @@
 // run on a group of their own, which one process group's layers share, so they cannot get between DDP's.
 // A rank that has left its loop in DDP's join() does not take part: give it empty batches instead. In
 // evaluation, also of layers without running statistics, and in a group of one it is torch's batch norm and
-// communicates with nobody. Double backward throws Error.
+// does not communicate. Double backward throws Error.
 //
 // Mean and variance are combined in rank order in f64: every rank gets the same bits.
 #pragma once
