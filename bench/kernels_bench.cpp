@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/kernels.h"
+#include "collectives/kernels/kernels.h"
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,5 @@
 // Lockstep itself, through its public interface only.
-#include "lockstep/group/process_group.h"
+#include "lockstep/communicator/communicator.h"
 
 #include "bench/worker/worker.h"
 
@@ -9,7 +9,7 @@ namespace {
 class LockstepEngine final : public Engine {
  public:
   explicit LockstepEngine(const WorkerConfig& config)
-      : group_(ProcessGroup::create({.init_method = config.rendezvous,
+      : group_(Communicator::create({.init_method = config.rendezvous,
                                      .rank = config.rank,
                                      .world_size = config.size,
                                      .group = {.network_interface = config.address}})) {}
@@ -25,7 +25,7 @@ class LockstepEngine final : public Engine {
   std::function<void()> bind(const Operation& operation) override {
     const ConstBuffer in(operation.input, operation.shape.input_count, operation.dtype);
     const Buffer out(operation.output, operation.shape.output_count, operation.dtype);
-    ProcessGroup* const group = group_.get();
+    Communicator* const group = group_.get();
     switch (operation.collective) {
       case Collective::all_reduce: return [=] { group->all_reduce(out); };
       case Collective::broadcast: return [=] { group->broadcast(out, kRoot); };
@@ -37,7 +37,7 @@ class LockstepEngine final : public Engine {
   }
 
  private:
-  std::shared_ptr<ProcessGroup> group_;
+  std::shared_ptr<Communicator> group_;
   std::vector<std::shared_ptr<RegisteredMemory>> registered_;
 };
 

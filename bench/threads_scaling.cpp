@@ -14,7 +14,7 @@
 #include "bench/driver/statistics.h"
 #include "bench/worker/pattern.h"
 #include "bench/worker/start_line.h"
-#include "lockstep/group/process_group.h"
+#include "lockstep/communicator/communicator.h"
 
 namespace lockstep::bench {
 namespace {
@@ -42,7 +42,7 @@ class ThreadsRun {
       : bytes_(bytes),
         operations_(operations),
         rounds_(rounds),
-        groups_(ProcessGroup::create_threads(ranks)),
+        groups_(Communicator::create_threads(ranks)),
         pattern_(DType::f32, ranks),
         line_(ranks) {}
 
@@ -55,7 +55,7 @@ class ThreadsRun {
   }
 
  private:
-  void run_rank_safely(ProcessGroup& group) {
+  void run_rank_safely(Communicator& group) {
     try {
       run_rank(group);
     } catch (const std::exception& error) {
@@ -68,7 +68,7 @@ class ThreadsRun {
     }
   }
 
-  void run_rank(ProcessGroup& group) {
+  void run_rank(Communicator& group) {
     const auto memory = group.allocate(bytes_);
     const Buffer buffer(memory->data(), bytes_ / sizeof(float), DType::f32);
     for (int round = 0; round < rounds_; ++round) {
@@ -84,7 +84,7 @@ class ThreadsRun {
     }
   }
 
-  void check_one(ProcessGroup& group, Buffer buffer, std::uint64_t iteration) {
+  void check_one(Communicator& group, Buffer buffer, std::uint64_t iteration) {
     pattern_.fill(buffer.data, 0, buffer.count, group.rank(), iteration);
     group.all_reduce(buffer);
     const std::uint64_t wrong = pattern_.wrong_sums(buffer.data, 0, buffer.count, iteration);
@@ -101,7 +101,7 @@ class ThreadsRun {
   std::size_t bytes_;
   int operations_;
   int rounds_;
-  std::vector<std::shared_ptr<ProcessGroup>> groups_;
+  std::vector<std::shared_ptr<Communicator>> groups_;
   Pattern pattern_;
   std::barrier<> line_;
   std::mutex mutex_;  // guards what follows

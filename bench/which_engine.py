@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measures which engine is fastest where, and writes the tables of docs/which_engine.md.
+"""Measures which engine is fastest in which setting, and writes the tables of docs/which_engine.md.
 
     sudo bench/which_engine.py [--lockstep build/release/bin/lockstep] [--write docs/which_engine.md]
                                [--only one-host,2-hosts-1gbit,...] [--quick] [--keep FOLDER]
 
 Runs `lockstep bench all_reduce` and `lockstep bench ddp` on one host and between network namespaces (which need root),
-each with every engine that is there, and prints Markdown; with --write it replaces what stands between the two markers of that page.
-About 15 minutes on 2 cores that nothing else uses. --quick tries everything once and measures nothing worth keeping. --keep leaves the
-JSON of every run in a folder; a run whose JSON is there already is not repeated.
+each with every available engine, and prints Markdown. With --write it replaces the text between the two markers of that
+page. Takes about 15 minutes on 2 idle cores. --quick runs everything once, too briefly for meaningful results. --keep
+stores the JSON of every run in a folder; a run whose JSON already exists there is not repeated.
 """
 import argparse
 import json
@@ -20,14 +20,14 @@ import time
 
 NAMES = {"lockstep": "Lockstep", "gloo": "Gloo", "openmpi": "Open MPI", "mpich": "MPICH", "torch": "PyTorch"}
 PEERS = ["gloo", "openmpi", "mpich"]
-LINKS = {"": "links not shaped", "10gbit": "10 Gbit/s", "1gbit": "1 Gbit/s"}
+LINKS = {"": "unshaped links", "10gbit": "10 Gbit/s", "1gbit": "1 Gbit/s"}
 MODELS = {"mlp": 64, "gpt": 16, "cnn": 64}  # samples per rank
 MARKERS = ("<!-- measured: begin -->\n", "<!-- measured: end -->\n")
-LOSS = 0.97  # a ratio below this is said to be lost; between it and 1 the two are equal, as far as can be seen here
+LOSS = 0.97  # below this ratio Lockstep counts as slower; from here to 1 the difference is within the noise
 
 
 class Place:
-    """Where ranks run: `ranks` on one host, or one on each of `hosts`, with links of `rate`."""
+    """A setting: `ranks` on one host, or one rank on each of `hosts`, with links of `rate`."""
 
     def __init__(self, hosts, ranks, rate=""):
         self.hosts, self.ranks, self.rate = hosts, ranks, rate
@@ -52,7 +52,7 @@ PLACES = [Place(1, 2), Place(1, 4)] + [Place(hosts, hosts, rate) for hosts in (2
 
 
 class Runner:
-    """Runs `lockstep bench`, and keeps what it measured and what it said was missing."""
+    """Runs `lockstep bench`, and collects its results and its remarks about missing engines."""
 
     def __init__(self, arguments, folder):
         self.lockstep, self.quick, self.folder = arguments.lockstep, arguments.quick, folder
@@ -82,7 +82,7 @@ class Runner:
                              + place.options() + [word for peer in PEERS for word in ("--peer", peer)] + list(more))
         if self.quick:
             return measure("quick", "8:256K", 1, "--iterations", "5")
-        # Fewer operations than by default, as Gloo may take a time slice for each; a shaped link takes always equally long.
+        # Fewer operations than by default: Gloo may take a time slice for each, and a shaped link hardly varies.
         few = "2" if place.rate else "5"
         return (measure("small", "8:256K", 5, "--iterations", "60")
                 + measure("large", "2M:64M", 3, "--iterations", few))
@@ -122,16 +122,16 @@ def table(head, lines):
 
 
 class Page:
-    """Collects the tables, the losses, and who was fastest."""
+    """Collects the tables, the cases where Lockstep is slower, and the fastest engine of each setting."""
 
     def __init__(self, runner):
         self.runner = runner
         self.text = ""
         self.losses = []
-        self.best = []  # a line per place
+        self.best = []  # one line per place
 
     def winner(self, ratios):
-        """The engine that took least time where Lockstep is that many times faster than each peer."""
+        """The fastest engine, given how many times faster Lockstep is than each peer."""
         least = min(ratios.values(), default=1)
         if least >= LOSS:
             return "Lockstep"
@@ -181,12 +181,12 @@ class Page:
 
     def markdown(self):
         head = ["", "all_reduce to 4 KiB", "to 256 KiB", "to 64 MiB"] + ["DDP " + model for model in MODELS]
-        lost = "".join(f"- {loss}\n" for loss in self.losses) or "- nowhere\n"
+        lost = "".join(f"- {loss}\n" for loss in self.losses) or "- none\n"
         missing = "".join(f"- {remark}\n" for remark in self.runner.remarks)
         return (f"Measured on {machine()}, {time.strftime('%Y-%m-%d')}.\n\n"
                 "### The fastest engine\n\n" + table(head, self.best)
-                + f"### Where Lockstep is slower than another (below {LOSS})\n\n{lost}\n"
-                + (f"### Remarks of the runs\n\n{missing}\n" if missing else "") + "### All figures\n\n" + self.text)
+                + f"### Cases where Lockstep is slower (ratio below {LOSS})\n\n{lost}\n"
+                + (f"### Remarks\n\n{missing}\n" if missing else "") + "### All results\n\n" + self.text)
 
 
 def machine():
@@ -208,13 +208,13 @@ def write_between_markers(path, text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lockstep", default="build/release/bin/lockstep", help="the program to measure")
-    parser.add_argument("--write", metavar="PAGE", help="put the tables between the markers of this page")
-    parser.add_argument("--only", default="", help="some of " + ",".join(place.key() for place in PLACES))
-    parser.add_argument("--quick", action="store_true", help="one short round of everything")
-    parser.add_argument("--keep", metavar="FOLDER", help="for the JSON of each run")
+    parser.add_argument("--write", metavar="PAGE", help="write the tables between the markers of this page")
+    parser.add_argument("--only", default="", help="a comma-separated subset of " + ",".join(place.key() for place in PLACES))
+    parser.add_argument("--quick", action="store_true", help="run one short round of everything")
+    parser.add_argument("--keep", metavar="FOLDER", help="keep the JSON of each run there")
     arguments = parser.parse_args()
     if not os.access(arguments.lockstep, os.X_OK):
-        sys.exit(f"{arguments.lockstep} is not there: build it with cmake --preset release, or name another with --lockstep")
+        sys.exit(f"{arguments.lockstep} does not exist: build it with cmake --preset release, or name another with --lockstep")
     wanted = [place for place in PLACES if not arguments.only or place.key() in arguments.only.split(",")]
     if os.geteuid() != 0 and any(place.hosts > 1 for place in wanted):
         sys.exit("network namespaces need root: run it with sudo, or with --only one-host")

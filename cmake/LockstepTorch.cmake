@@ -2,7 +2,7 @@
 # and makes lockstep_torch, which brings LibTorch's headers in as system headers (their warnings are
 # not ours) and its libraries.
 set(LOCKSTEP_WITH_DDP OFF)
-if(LOCKSTEP_BUILD_DDP STREQUAL "OFF" OR LOCKSTEP_SANITIZE OR LOCKSTEP_BUILD_FUZZERS)
+if(LOCKSTEP_BUILD_DDP STREQUAL "OFF" OR LOCKSTEP_BUILD_FUZZERS)
   return()
 endif()
 

@@ -1,4 +1,4 @@
-# For test.sh and tools/nightly: runs phases one after the other, says how long each took, and sums
+# For test.sh, tools/check and tools/nightly: runs phases one after the other, says how long each took, and sums
 # up what CTest counted. A phase that fails does not stop the next ones. Source it from the root.
 #
 #   phase <name> <command>...   a failure of the command counts as one failed test
@@ -20,6 +20,11 @@ if [ -z "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] && command -v ccache >/dev/null; th
   # Without these ccache does not cache what includes a precompiled header.
   export CCACHE_SLOPPINESS=pch_defines,time_macros
 fi
+# For sanitizer builds. LibTorch is not instrumented: what its containers do cannot be checked, and OpenBLAS's and
+# OpenMP's threads would make TSan crawl.
+export ASAN_OPTIONS=detect_container_overflow=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+export UBSAN_OPTIONS=print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
+export TSAN_OPTIONS=suppressions=$PWD/tests/sanitizers/tsan.supp${TSAN_OPTIONS:+:$TSAN_OPTIONS}
 # TSan's shadow memory does not fit under every kernel's randomisation of addresses.
 fixed_addresses=
 if setarch -R true 2>/dev/null; then fixed_addresses="setarch -R"; fi

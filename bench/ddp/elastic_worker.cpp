@@ -2,7 +2,7 @@
 //
 //   lockstep-bench-elastic train MODEL BATCH FOLDER        trains until it is ended
 //   lockstep-bench-elastic commit MODEL BATCH FOLDER STEPS times steps with and without commit()
-// What it does when goes to FOLDER/<pid>; bench/driver/step_log.h says how.
+// What it does when goes to FOLDER/<pid>; bench/driver/elastic/step_log.h says how.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <lockstep/lockstep.h>

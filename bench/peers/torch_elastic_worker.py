@@ -2,7 +2,7 @@
 
 torch_elastic_worker.py MODEL BATCH FOLDER SNAPSHOT STEPS
 Trains until it is ended, from the snapshot if there is one; rank 0 writes one after every STEPS steps.
-What it does when goes to FOLDER/<pid>; bench/driver/step_log.h says how.
+What it does when goes to FOLDER/<pid>; bench/driver/elastic/step_log.h says how.
 """
 import ctypes
 import os

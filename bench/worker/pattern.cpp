@@ -58,8 +58,8 @@ double unit_roundoff(DType dtype) {
 
 // Calls visit(position in the table, position in the data, elements) for each piece that lies
 // within one period.
-template <typename Visit>
-void for_each_piece(std::size_t first, std::size_t count, std::uint64_t iteration, const Visit& visit) {
+template <typename RegistrationClient>
+void for_each_piece(std::size_t first, std::size_t count, std::uint64_t iteration, const RegistrationClient& visit) {
   std::size_t at = (first + iteration * kShift) % Pattern::kPeriod;
   for (std::size_t done = 0; done < count;) {
     const std::size_t n = std::min(count - done, Pattern::kPeriod - at);

@@ -18,7 +18,7 @@ constexpr int kRounds = 20;
 
 int run() {
   // Meets the others as the environment says, and connects.
-  auto group = lockstep::ProcessGroup::create();
+  auto group = lockstep::Communicator::create();
 
   // Registered memory: ranks of one host reduce it in place, without a copy.
   auto memory = group->allocate(kElements * sizeof(float));

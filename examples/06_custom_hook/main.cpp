@@ -12,7 +12,7 @@
 
 namespace {
 
-lockstep::HookFuture vote(const lockstep::GradBucket& bucket, lockstep::TensorGroup& group) {
+lockstep::HookFuture vote(const lockstep::GradBucket& bucket, lockstep::ProcessGroup& group) {
   const torch::Tensor signs = bucket.buffer().sign().to(torch::kChar);
   lockstep::Work work = group.all_reduce(signs, {.op = lockstep::ReduceOp::sum});  // up to 127 ranks
   return {{work}, [signs, buffer = bucket.buffer()] {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "base/socket.h"
+#include "base/net/socket.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "base/unique_fd.h"
 
 namespace lockstep {

@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 
 namespace lockstep {
 namespace {

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "base/unique_fd.h"
 #include "checkpoint/hash.h"
 

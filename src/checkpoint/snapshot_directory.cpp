@@ -91,11 +91,11 @@ Result<NewestSnapshot> read_newest_snapshot(const std::string& folder) {
       return newest;
     }
     log_warn("passing over the snapshot {}: {}", path, snapshot.status().message());
-    newest.passed_over.push_back({path, snapshot.status().message()});
+    newest.skipped_snapshots.push_back({path, snapshot.status().message()});
   }
   if (names->empty()) return newest;
   std::string reasons;
-  for (const PassedOver& passed : newest.passed_over) reasons += "; " + passed.reason;
+  for (const SkippedSnapshot& passed : newest.skipped_snapshots) reasons += "; " + passed.reason;
   return Status(StatusCode::protocol_error,
                 fmt::format("none of the {} snapshots in {} can be used{}; to begin anew, choose an empty folder",
                             names->size(), folder, reasons));

@@ -19,7 +19,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 #include "lockstep/base/status.h"
-#include "lockstep/checkpoint/passed_over.h"
+#include "lockstep/checkpoint/skipped_snapshot.h"
 
 namespace lockstep::checkpoint {
 
@@ -50,7 +50,7 @@ Result<Snapshot> read_snapshot(const std::string& path);
 
 struct NewestSnapshot {
   std::optional<Snapshot> snapshot;
-  std::vector<PassedOver> passed_over;  // newer ones, the newest first; each was also logged as a warning
+  std::vector<SkippedSnapshot> skipped_snapshots;  // newer ones, the newest first; each was also logged as a warning
 };
 // The newest that verifies. None if there are none; an error if there are some and none verifies, so that nobody
 // takes a damaged run for a new one.

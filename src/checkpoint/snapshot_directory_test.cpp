@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/test_folder.h"
+#include "checkpoint/testing/test_folder.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -40,7 +40,7 @@ TEST(SnapshotDirectory, ReadsWhatWasWritten) {
   EXPECT_EQ(std::get<std::string>(newest->snapshot->manifest.values.at("text")), "content");
   EXPECT_EQ(newest->snapshot->files.at("a.bin").text(), "content");
   EXPECT_EQ(newest->snapshot->files.at("b.bin").text(), "content.12");
-  EXPECT_TRUE(newest->passed_over.empty());
+  EXPECT_TRUE(newest->skipped_snapshots.empty());
 }
 
 TEST(SnapshotDirectory, NoneIsNoError) {
@@ -69,9 +69,9 @@ void expect_passed_over(const std::string& folder, const std::string& broken, co
   ASSERT_TRUE(newest.ok()) << what << ": " << newest.status().to_string();
   ASSERT_TRUE(newest->snapshot.has_value()) << what;
   EXPECT_EQ(newest->snapshot->manifest.step, 1) << what;
-  ASSERT_EQ(newest->passed_over.size(), 1U) << what;
-  EXPECT_EQ(newest->passed_over[0].path, broken);
-  EXPECT_THAT(newest->passed_over[0].reason, HasSubstr(broken)) << what;
+  ASSERT_EQ(newest->skipped_snapshots.size(), 1U) << what;
+  EXPECT_EQ(newest->skipped_snapshots[0].path, broken);
+  EXPECT_THAT(newest->skipped_snapshots[0].reason, HasSubstr(broken)) << what;
 }
 
 class DamagedSnapshot : public ::testing::TestWithParam<std::string> {

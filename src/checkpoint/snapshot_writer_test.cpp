@@ -7,7 +7,7 @@
 
 #include "checkpoint/folder_lock.h"
 #include "checkpoint/snapshot_directory.h"
-#include "checkpoint/test_folder.h"
+#include "checkpoint/testing/test_folder.h"
 
 namespace lockstep::checkpoint {
 namespace {

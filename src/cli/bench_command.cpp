@@ -1,8 +1,8 @@
 // lockstep bench: compares the engine with its peers and with the machine's limits.
 #include <memory>
 
-#include "bench/driver/ddp.h"
-#include "bench/driver/elastic.h"
+#include "bench/driver/ddp/ddp.h"
+#include "bench/driver/elastic/elastic.h"
 #include "bench/driver/measure.h"
 #include "bench/driver/options.h"
 #include "bench/threads_scaling.h"

@@ -4,8 +4,8 @@
 
 #include "cli/command.h"
 #include "launch/agent.h"
-#include "launch/core_binding.h"
-#include "launch/options.h"
+#include "launch/options/core_binding.h"
+#include "launch/options/options.h"
 
 namespace lockstep::cli {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "collectives/descriptor.h"
 #include "transport/host_transport.h"
-#include "transport/tcp/stream_transport.h"
+#include "transport/stream/stream_transport.h"
 #include "transport/topology.h"
 #include "transport/wait_scope.h"
 

@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 
 namespace lockstep {
-namespace {
 
 bool reduces(CollectiveKind kind) {
   return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce || kind == CollectiveKind::reduce_scatter;
 }
-
-}  // namespace
 
 std::string_view to_string(CollectiveKind kind) {
   switch (kind) {

@@ -23,6 +23,8 @@ enum class CollectiveKind : std::uint8_t {
   all_to_all,
 };
 std::string_view to_string(CollectiveKind kind);  // "all_reduce"
+// True for the kinds that combine elements with a ReduceOp.
+bool reduces(CollectiveKind kind);
 
 // Two ranks that run the same operation have equal descriptors; anything else is a mismatch.
 struct OpDescriptor {

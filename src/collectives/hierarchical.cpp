@@ -4,12 +4,12 @@
 #include <cstring>
 #include <vector>
 
-#include "collectives/host_entry.h"
-#include "collectives/kernels.h"
+#include "collectives/host/entry.h"
+#include "collectives/host/staging.h"
+#include "collectives/kernels/kernels.h"
 #include "collectives/rank_array.h"
 #include "collectives/slices.h"
-#include "collectives/staging.h"
-#include "collectives/stream_algorithms.h"
+#include "collectives/stream/algorithms.h"
 
 namespace lockstep {
 namespace {

@@ -8,10 +8,8 @@
 #include <optional>
 
 #include "collectives/hierarchical.h"
-#include "collectives/host_all_reduce.h"
-#include "collectives/host_inline.h"
-#include "collectives/host_pull.h"
-#include "collectives/stream_algorithms.h"
+#include "collectives/host/inline.h"
+#include "collectives/stream/algorithms.h"
 
 namespace lockstep {
 namespace {
@@ -192,44 +190,6 @@ std::string Selector::table() const {
     }
   }
   return text;
-}
-
-namespace {
-
-Status run_host(Algorithm algorithm, const CollectiveCall& call, CollectiveContext& context) {
-  if (algorithm == Algorithm::host_inline) return host_inline(call, context);
-  const auto path = algorithm == Algorithm::host_staged ? HostMemoryPath::staged : HostMemoryPath::automatic;
-  const auto kind = call.descriptor.kind;
-  if (kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce) return host_all_reduce(call, context, path);
-  return host_pull(call, context, path);
-}
-
-bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce || kind == CollectiveKind::reduce_scatter;
-}
-
-}  // namespace
-
-Status run_algorithm(const Selector& selector, const CollectiveCall& call, CollectiveContext& context) {
-  const auto kind = call.descriptor.kind;
-  const Algorithm algorithm = selector.choose(call);
-  switch (algorithm) {
-    case Algorithm::host_inline:
-    case Algorithm::host_shared:
-    case Algorithm::host_staged: return run_host(algorithm, call, context);
-    case Algorithm::ring:
-      return run_stream(kind == CollectiveKind::all_reduce ? stream_ring : stream_all_gather_ring, call, context);
-    case Algorithm::direct: return run_stream(reduces(kind) ? stream_direct : stream_exchange, call, context);
-    case Algorithm::pair: return run_stream(stream_pair, call, context);
-    case Algorithm::small:
-      if (kind == CollectiveKind::reduce) return run_stream(stream_reduce_small, call, context);
-      return run_stream(context.topology.crowded ? stream_small_crowded : stream_small, call, context);
-    case Algorithm::tree: return run_stream(stream_broadcast_tree, call, context);
-    case Algorithm::chain: return run_stream(stream_broadcast_chain, call, context);
-    case Algorithm::hierarchical: return hierarchical_all_reduce(call, context);
-    case Algorithm::automatic: break;
-  }
-  return Status(StatusCode::internal, fmt::format("no algorithm for {}", describe(call.descriptor)));
 }
 
 }  // namespace lockstep

@@ -46,7 +46,4 @@ class Selector {
   std::map<CollectiveKind, Algorithm> overrides_;
 };
 
-// Carries `call` out with the algorithm that the selector chooses.
-Status run_algorithm(const Selector& selector, const CollectiveCall& call, CollectiveContext& context);
-
 }  // namespace lockstep

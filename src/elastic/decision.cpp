@@ -58,10 +58,10 @@ std::optional<std::string> awaited(const Member& member, const Absence& absence,
     case Absence::Kind::ended: return std::nullopt;
     case Absence::Kind::unknown: return fmt::format("{} (not yet asked)", member.describe());
     case Absence::Kind::silent:
-      if (absence.lasts >= policy.silence) return std::nullopt;
+      if (absence.lasts >= policy.silent_timeout) return std::nullopt;
       return fmt::format("{} (does not answer)", member.describe());
     case Absence::Kind::alive:
-      if (absence.lasts >= policy.patience) return std::nullopt;
+      if (absence.lasts >= policy.straggler_timeout) return std::nullopt;
       return fmt::format("{} (lives, but has not come)", member.describe());
   }
   return std::nullopt;
@@ -105,7 +105,7 @@ const Registration* find_source(const std::vector<const Registration*>& members,
 
 Verdict wait_or_give_up(const Attendance& attendance, const Policy& policy, const std::string& reason,
                         bool has_quorum) {
-  const bool too_long = attendance.elapsed >= policy.shortage;
+  const bool too_long = attendance.elapsed >= policy.quorum_timeout;
   return {.kind = too_long ? Verdict::Kind::give_up : Verdict::Kind::wait,
           .answer = {.kind = Answer::Kind::give_up, .reason = reason},
           .reason = reason,

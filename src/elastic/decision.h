@@ -24,11 +24,11 @@ struct Policy {
   int min_ranks = 1;
   int max_ranks = std::numeric_limits<int>::max();
   // A member whose door does not answer for this long is left behind; it may come back as a newcomer.
-  Duration silence = std::chrono::seconds(5);
+  Duration silent_timeout = std::chrono::seconds(5);
   // A member that lives but does not come, because it is busy: left behind after this time.
-  Duration patience = std::chrono::seconds(60);
+  Duration straggler_timeout = std::chrono::seconds(60);
   // How long to wait with too few ranks, or without a quorum, before the job ends.
-  Duration shortage = std::chrono::minutes(5);
+  Duration quorum_timeout = std::chrono::minutes(5);
 };
 
 // What is known of a member that has not registered.

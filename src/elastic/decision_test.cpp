@@ -68,7 +68,7 @@ TEST(Decide, WaitsForTheBusyAndLeavesTheSilentBehind) {
   const auto with = [&](Absence absence) {
     Attendance attendance = two;
     attendance.absent["c"] = absence;
-    return decide(attendance, {.silence = seconds(5), .patience = seconds(60)}, "next");
+    return decide(attendance, {.silent_timeout = seconds(5), .straggler_timeout = seconds(60)}, "next");
   };
   EXPECT_EQ(decide(two, {}, "next").kind, Verdict::Kind::wait);
   EXPECT_THAT(with({Absence::Kind::alive, seconds(30)}).reason, HasSubstr("host-c"));
@@ -82,10 +82,10 @@ TEST(Decide, WaitsForTheBusyAndLeavesTheSilentBehind) {
 TEST(Decide, WithoutAQuorumNobodyGoesOn) {
   const Absence silent{.kind = Absence::Kind::silent, .lasts = seconds(100)};
   const Attendance alone{.here = {member("b", kThree, 5)}, .absent = {{"a", silent}, {"c", silent}}};
-  EXPECT_EQ(decide(alone, {.shortage = seconds(10)}, "next").kind, Verdict::Kind::wait);
+  EXPECT_EQ(decide(alone, {.quorum_timeout = seconds(10)}, "next").kind, Verdict::Kind::wait);
   Attendance later = alone;
   later.elapsed = seconds(11);
-  const Verdict verdict = decide(later, {.shortage = seconds(10)}, "next");
+  const Verdict verdict = decide(later, {.quorum_timeout = seconds(10)}, "next");
   EXPECT_EQ(verdict.kind, Verdict::Kind::give_up);
   EXPECT_THAT(verdict.reason, HasSubstr("another part of the job might go on"));
 }
@@ -142,7 +142,7 @@ TEST(Decide, WithoutAnyStateTheJobEnds) {
 
 TEST(Decide, BelowTheMinimumItWaitsAndThenEnds) {
   Attendance attendance{.here = {member("a", kThree, 5), member("b", kThree, 5)}, .absent = {{"c", kEnded}}};
-  const Policy policy{.min_ranks = 3, .shortage = seconds(10)};
+  const Policy policy{.min_ranks = 3, .quorum_timeout = seconds(10)};
   EXPECT_EQ(decide(attendance, policy, "next").kind, Verdict::Kind::wait);
   attendance.elapsed = seconds(10);
   EXPECT_THAT(decide(attendance, policy, "next").reason, HasSubstr("at least 3"));

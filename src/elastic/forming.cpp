@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLookInterval{25};
 // The end of forming waits for the end of such a look.
 constexpr milliseconds kWatchInterval{10};
-constexpr milliseconds kAnswerTime{1000};
+constexpr milliseconds kFormingAnswerTime{1000};
 constexpr const char* kGo = "go";
 constexpr const char* kLost = "lost";
 
@@ -26,11 +26,12 @@ std::string formed_key(int rank) { return fmt::format("formed/{}", rank); }
 
 // Who of the visitors that belong to the generation has gone before the group stood for him; empty: nobody.
 std::string lost_visitor(const Forming& forming, Store& store) {
-  for (const Door::Visitor& visitor : forming.visitors) {
+  for (const RankStore::Visitor& visitor : forming.visitors) {
     const auto connected = forming.door->is_connected(visitor);
     if (!connected.ok() || *connected) continue;
     const std::string formed = formed_key(forming.answer.generation.rank_of(visitor.registration.member.id));
-    if (const auto stands = store.check(std::span(&formed, 1), Deadline::after(kAnswerTime)); stands.ok() && *stands)
+    if (const auto stands = store.check(std::span(&formed, 1), Deadline::after(kFormingAnswerTime));
+        stands.ok() && *stands)
       continue;
     return fmt::format("{} was lost while the group formed", visitor.registration.member.describe());
   }
@@ -55,7 +56,7 @@ Status meet(const Forming& forming, Store& store, Deadline deadline) {
     std::string lost = lost_visitor(forming, store);
     if (lost.empty() && deadline.expired()) lost = "not all members came in time";
     if (lost.empty()) continue;
-    LOCKSTEP_RETURN_IF_ERROR(store.set(kGo, lost, Deadline::after(kAnswerTime)));
+    LOCKSTEP_RETURN_IF_ERROR(store.set(kGo, lost, Deadline::after(kFormingAnswerTime)));
     return Status(StatusCode::peer_lost, lost);
   }
 }
@@ -75,7 +76,7 @@ class LossWatch {
     while (!done_) {
       if (forming.door != nullptr) {
         if (const std::string lost = lost_visitor(forming, store); !lost.empty()) {
-          (void)store.set(kLost, lost, Deadline::after(kAnswerTime));
+          (void)store.set(kLost, lost, Deadline::after(kFormingAnswerTime));
         }
       }
       const auto lost = store.get(kLost, Deadline::after(kWatchInterval));
@@ -91,19 +92,19 @@ class LossWatch {
 
 }  // namespace
 
-Result<std::shared_ptr<ProcessGroup>> form_group(const Forming& forming, Deadline deadline) {
+Result<std::shared_ptr<Communicator>> form_group(const Forming& forming, Deadline deadline) {
   const Generation& generation = forming.answer.generation;
   const auto store = std::make_shared<PrefixStore>(forming.store, fmt::format("group/{}/", generation.id));
   LOCKSTEP_RETURN_IF_ERROR(meet(forming, *store, deadline));
   const auto guarded = std::make_shared<GuardedStore>(store);
   const LossWatch watch(forming, *store, *guarded);
-  GroupOptions options = forming.group;
+  CommunicatorOptions options = forming.group;
   options.init_timeout = std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline.remaining()));
   const int rank = generation.rank_of(forming.self);
   try {
-    auto group = ProcessGroup::create(guarded, rank, static_cast<int>(generation.members.size()), options);
+    auto group = Communicator::create(guarded, rank, static_cast<int>(generation.members.size()), options);
     // Where the leader is gone already, its loss ends the group by itself.
-    if (forming.door == nullptr) (void)store->set(formed_key(rank), "", Deadline::after(kAnswerTime));
+    if (forming.door == nullptr) (void)store->set(formed_key(rank), "", Deadline::after(kFormingAnswerTime));
     return group;
   } catch (const Error& error) {
     return error.status();

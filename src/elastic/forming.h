@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "elastic/door.h"
+#include "elastic/rank_store.h"
 #include "elastic/records.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
-#include "lockstep/group/process_group.h"
+#include "lockstep/communicator/communicator.h"
 
 namespace lockstep::elastic {
 
@@ -18,14 +18,14 @@ struct Forming {
   Answer answer;                 // with the generation
   std::string self;              // id of this process
   std::shared_ptr<Store> store;  // the leader's door
-  GroupOptions group = {};
+  CommunicatorOptions group = {};
   // The leader's: its door and those members who registered there. Null for the others.
-  Door* door = nullptr;
-  std::vector<Door::Visitor> visitors = {};
+  RankStore* door = nullptr;
+  std::vector<RankStore::Visitor> visitors = {};
 };
 
 // Blocks until the group stands, somebody is lost (peer_lost, all members get it at about the same time), or the
 // deadline passes.
-Result<std::shared_ptr<ProcessGroup>> form_group(const Forming& forming, Deadline deadline);
+Result<std::shared_ptr<Communicator>> form_group(const Forming& forming, Deadline deadline);
 
 }  // namespace lockstep::elastic

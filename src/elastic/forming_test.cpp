@@ -64,7 +64,7 @@ class ObservedStore final : public Store {
 struct Pair {
   Pair() {
     leader.door = door->address();
-    visit = value_or_throw(Visit::begin(leader, {.member = member}, kSecret, soon()));
+    visit = value_or_throw(RegistrationClient::begin(leader, {.member = member}, kSecret, soon()));
     visitors = value_or_throw(door->visitors());
     answer = {.kind = Answer::Kind::join, .generation = {.number = 1, .id = "g", .members = {leader, member}}};
   }
@@ -86,9 +86,9 @@ struct Pair {
 
   Member leader{.id = "a", .host = "here", .pid = 1};
   const Member member{.id = "b", .host = "there", .pid = 2};
-  const std::unique_ptr<Door> door = value_or_throw(Door::open("127.0.0.1", kSecret, leader.id));
-  std::unique_ptr<Visit> visit;
-  std::vector<Door::Visitor> visitors;
+  const std::unique_ptr<RankStore> door = value_or_throw(RankStore::open("127.0.0.1", kSecret, leader.id));
+  std::unique_ptr<RegistrationClient> visit;
+  std::vector<RankStore::Visitor> visitors;
   Answer answer;
 };
 

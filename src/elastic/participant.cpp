@@ -77,7 +77,7 @@ Participant::Participant(ParticipantOptions options)
   first_size_ = placement.world_size;
   self_ = {.id = random_hex(16), .host = host_name(), .pid = ::getpid()};
   if (!options_.roster.empty()) self_.site = fmt::format("{}:{}", self_.host, options_.roster);
-  door_ = value_or_throw(Door::open(door_host(options_, placement.master_host), secret_, self_.id));
+  door_ = value_or_throw(RankStore::open(door_host(options_, placement.master_host), secret_, self_.id));
   self_.door = door_->address();
   if (!options_.roster.empty()) {
     const Roster roster = value_or_throw(read_roster(options_.roster));
@@ -121,66 +121,68 @@ void Participant::accept(const Generation& generation) {
   throw_if_error(door_->publish(generation));
 }
 
-void Participant::establish(const Life& life) {
+void Participant::establish(const RankStart& start) {
   established_ = accepted_;
   in_touch_ = last_round_;
   visit_.reset();
-  set_log_rank(life.group->rank());
-  const bool room = life.group->size() < options_.policy.max_ranks;
+  set_log_rank(start.group->rank());
+  const bool room = start.group->size() < options_.policy.max_ranks;
   newcomers_wait_.store(false, std::memory_order_relaxed);
-  door_is_watched_.store(life.group->rank() == 0 && room);
+  door_is_watched_.store(start.group->rank() == 0 && room);
 }
 
-std::optional<Participant::Life> Participant::next_life(std::int64_t step) {
+std::optional<Participant::RankStart> Participant::next_generation(std::int64_t step) {
   door_is_watched_.store(false);
   newcomers_wait_.store(false, std::memory_order_relaxed);
   if (job_has_ended_) return std::nullopt;
-  if (accepted_.number == 0) return first_life(step);
+  if (accepted_.number == 0) return first_generation(step);
   while (true) {
-    const auto start = Clock::now();
-    if (auto life = recover(step)) {
-      if (!life->group) return std::nullopt;
-      life->has_state = step >= 0;
-      log_info("generation {} stands after {:.0f} ms: {} ranks, this is rank {}", life->generation,
-               std::chrono::duration<double, std::milli>(Clock::now() - start).count(), life->members.size(),
-               life->group->rank());
-      establish(*life);
-      return life;
+    const auto began = Clock::now();
+    if (auto start = recover(step)) {
+      if (!start->group) return std::nullopt;
+      start->has_state = step >= 0;
+      log_info("generation {} stands after {:.0f} ms: {} ranks, this is rank {}", start->generation,
+               std::chrono::duration<double, std::milli>(Clock::now() - began).count(), start->members.size(),
+               start->group->rank());
+      establish(*start);
+      return start;
     }
   }
 }
 
 // All processes that were started together, over the store that the launcher or rank 0 serves.
-std::optional<Participant::Life> Participant::first_life(std::int64_t step) {
+std::optional<Participant::RankStart> Participant::first_generation(std::int64_t step) {
   const Deadline deadline = Deadline::after(options_.init.group.init_timeout);
   const MeetingPoint point = value_or_throw(find_meeting_point(options_.init, secret_, deadline));
   meeting_store_ = point.store;
   while (true) {
-    if (auto life = try_first_life(*point.store, deadline)) {
-      establish(*life);
-      return life;
+    if (auto start = try_first_generation(*point.store, deadline)) {
+      establish(*start);
+      return start;
     }
     if (accepted_.number == 0) continue;
     // The others got further before somebody was lost.
-    return next_life(step);
+    return next_generation(step);
   }
 }
 
-std::optional<Participant::Life> Participant::try_first_life(Store& store, const Deadline& deadline) {
-  GroupOptions group_options = options_.init.group;
+std::optional<Participant::RankStart> Participant::try_first_generation(Store& store, const Deadline& deadline) {
+  CommunicatorOptions group_options = options_.init.group;
   group_options.name = "elastic";
   if (in_touch_ != TimePoint{}) group_options.init_timeout = kFirstAttempt;
   group_options.init_timeout =
       std::min(group_options.init_timeout, std::chrono::duration_cast<milliseconds>(deadline.remaining()));
   in_touch_ = last_round_ = Clock::now();
   try {
-    Life life{.group = ProcessGroup::create(meeting_store_, first_rank_, first_size_, group_options), .generation = 1};
+    RankStart start{.group = Communicator::create(meeting_store_, first_rank_, first_size_, group_options),
+                    .generation = 1};
     // The list of members: rank 0 decides its id.
     std::vector<char> mine(1024), all(mine.size() * static_cast<std::size_t>(first_size_));
     const std::string text = format(Generation{.number = 1, .id = random_hex(8), .members = {self_}});
     if (text.size() >= mine.size()) throw Error({StatusCode::internal, "a member's record is too long"});
     std::copy(text.begin(), text.end(), mine.begin());
-    life.group->all_gather(ConstBuffer{mine.data(), mine.size(), DType::i8}, Buffer{all.data(), all.size(), DType::i8});
+    start.group->all_gather(ConstBuffer{mine.data(), mine.size(), DType::i8},
+                            Buffer{all.data(), all.size(), DType::i8});
     Generation first;
     for (int rank = 0; rank < first_size_; ++rank) {
       const char* const record = all.data() + static_cast<std::size_t>(rank) * mine.size();
@@ -190,10 +192,10 @@ std::optional<Participant::Life> Participant::try_first_life(Store& store, const
     }
     accept(first);
     throw_if_error(store.set(kFirstGeneration, format(first), deadline));
-    life.group->barrier();
-    life.members = first.members;
-    life.transfer = false;
-    return life;
+    start.group->barrier();
+    start.members = first.members;
+    start.transfer = false;
+    return start;
   } catch (const Error& error) {
     if (deadline.expired() || (error.code() != StatusCode::peer_lost && error.code() != StatusCode::timed_out)) throw;
     log_warn("the first generation was not formed, trying again: {}", error.what());
@@ -220,22 +222,22 @@ Recovery::Followed Participant::follow(const Member& member, const Registration&
   }
   if (!visit_ || visit_->at().id != member.id || !(visit_->registration() == registration)) {
     visit_.reset();
-    auto begun = Visit::begin(member, registration, secret_, Deadline::after(kLookTime));
+    auto begun = RegistrationClient::begin(member, registration, secret_, Deadline::after(kLookTime));
     if (!begun.ok()) return {.asked = Clock::now(), .lost = true};
     visit_ = *std::move(begun);
   }
   return visit_->wait(kFollowTime);
 }
 
-void Participant::tell(const Answer& answer, const std::vector<Door::Visitor>& visitors) {
-  for (const Door::Visitor& visitor : visitors) {
+void Participant::tell(const Answer& answer, const std::vector<RankStore::Visitor>& visitors) {
+  for (const RankStore::Visitor& visitor : visitors) {
     const Status told = door_->answer(visitor, answer);
     if (!told.ok()) log_debug("telling {}: {}", visitor.registration.member.describe(), told.message());
   }
 }
 
-// Nothing: it did not succeed, and has to be tried again. A life without a group: the job has finished.
-std::optional<Participant::Life> Participant::recover(std::int64_t& step) {
+// Nothing: it did not succeed, and has to be tried again. A start without a group: the job has finished.
+std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
   const bool member = accepted_.rank_of(self_.id) >= 0;
   Recovery recovery({.member = self_,
                      .accepted = accepted_,
@@ -272,7 +274,7 @@ std::optional<Participant::Life> Participant::recover(std::int64_t& step) {
         if (!visitors.ok()) throw Error(visitors.status());
         attended_ = *std::move(visitors);
         std::vector<Registration> here;
-        for (const Door::Visitor& visitor : attended_) here.push_back(visitor.registration);
+        for (const RankStore::Visitor& visitor : attended_) here.push_back(visitor.registration);
         recovery.on_attendance(here, Clock::now());
         break;
       }
@@ -292,12 +294,12 @@ std::optional<Participant::Life> Participant::recover(std::int64_t& step) {
       case Action::Kind::give_up:
         if (action.leads) tell(action.answer, attended_);
         throw Error({StatusCode::unavailable, fmt::format("the elastic job cannot go on: {}", action.answer.reason)});
-      case Action::Kind::finished: return Life{};
+      case Action::Kind::finished: return RankStart{};
     }
   }
 }
 
-std::optional<Participant::Life> Participant::form(const Answer& answer, bool leads) {
+std::optional<Participant::RankStart> Participant::form(const Answer& answer, bool leads) {
   const Deadline deadline = Deadline::after(options_.forming);
   in_touch_ = last_round_ = Clock::now();
   accept(answer.generation);
@@ -308,7 +310,7 @@ std::optional<Participant::Life> Participant::form(const Answer& answer, bool le
   }
   if (leads) {
     forming.door = door_.get();
-    for (const Door::Visitor& visitor : attended_) {
+    for (const RankStore::Visitor& visitor : attended_) {
       if (answer.generation.rank_of(visitor.registration.member.id) >= 0) forming.visitors.push_back(visitor);
     }
     tell(answer, forming.visitors);
@@ -319,11 +321,11 @@ std::optional<Participant::Life> Participant::form(const Answer& answer, bool le
     forming.store = *std::move(store);
     auto group = form_group(forming, deadline);
     if (group.ok()) {
-      return Life{.group = *std::move(group),
-                  .generation = answer.generation.number,
-                  .members = answer.generation.members,
-                  .source = answer.source,
-                  .transfer = answer.transfer};
+      return RankStart{.group = *std::move(group),
+                       .generation = answer.generation.number,
+                       .members = answer.generation.members,
+                       .source = answer.source,
+                       .transfer = answer.transfer};
     }
     status = group.status();
   }

@@ -15,11 +15,11 @@
 #include <thread>
 #include <vector>
 
-#include "elastic/door.h"
+#include "elastic/rank_store.h"
 #include "elastic/recovery.h"
 #include "lockstep/base/secret.h"
-#include "lockstep/group/process_group.h"
-#include "lockstep/rendezvous/options.h"
+#include "lockstep/communicator/communicator.h"
+#include "lockstep/rendezvous/init_options.h"
 
 namespace lockstep::elastic {
 
@@ -47,8 +47,8 @@ class Participant {
   Participant& operator=(const Participant&) = delete;
 
   // One generation.
-  struct Life {
-    std::shared_ptr<ProcessGroup> group;
+  struct RankStart {
+    std::shared_ptr<Communicator> group;
     std::int64_t generation = 0;
     std::vector<Member> members = {};  // by rank
     int source = 0;                    // the rank whose state counts
@@ -59,7 +59,7 @@ class Participant {
   // many steps the state of this process has; -1: it has none (a newcomer, or a state that is half overwritten).
   // Nothing: the job has finished without this process. Throws Error (unavailable) when the job has to end, with the
   // reason: too few ranks for too long, no quorum, nobody left who has the state.
-  std::optional<Life> next_life(std::int64_t step);
+  std::optional<RankStart> next_generation(std::int64_t step);
 
   // True if somebody waits at the door, and there is room. Cheap; any thread. Only rank 0's answer counts.
   bool newcomers_wait() const { return newcomers_wait_.load(std::memory_order_relaxed); }  // set by the porter
@@ -76,14 +76,14 @@ class Participant {
   bool is_newcomer() const { return newcomer_; }
 
  private:
-  std::optional<Life> first_life(std::int64_t step);
-  std::optional<Life> try_first_life(Store& store, const Deadline& deadline);
+  std::optional<RankStart> first_generation(std::int64_t step);
+  std::optional<RankStart> try_first_generation(Store& store, const Deadline& deadline);
   // Keeps what was decided, where others can see it; before this process acts on it.
   void accept(const Generation& generation);
-  void establish(const Life& life);
-  std::optional<Life> recover(std::int64_t& step);
-  std::optional<Life> form(const Answer& answer, bool leads);
-  void tell(const Answer& answer, const std::vector<Door::Visitor>& visitors);
+  void establish(const RankStart& start);
+  std::optional<RankStart> recover(std::int64_t& step);
+  std::optional<RankStart> form(const Answer& answer, bool leads);
+  void tell(const Answer& answer, const std::vector<RankStore::Visitor>& visitors);
   Look look(const Member& member);
   Recovery::Followed follow(const Member& member, const Registration& registration);
   void watch_door();
@@ -91,7 +91,7 @@ class Participant {
   const ParticipantOptions options_;
   const Secret secret_;
   Member self_;
-  std::unique_ptr<Door> door_;
+  std::unique_ptr<RankStore> door_;
   std::shared_ptr<Store> meeting_store_;  // of the first generation
   int first_rank_ = 0;
   int first_size_ = 1;
@@ -101,8 +101,8 @@ class Participant {
   // Owned by the training thread.
   Generation accepted_, established_;
   TimePoint in_touch_{}, last_round_{}, this_round_{};
-  std::unique_ptr<Visit> visit_;
-  std::vector<Door::Visitor> attended_;  // the visitors that the recovery was told of last
+  std::unique_ptr<RegistrationClient> visit_;
+  std::vector<RankStore::Visitor> attended_;  // the visitors that the recovery was told of last
 
   std::atomic<bool> newcomers_wait_ = false;
   std::atomic<bool> door_is_watched_ = false;  // by the porter: true while this process is rank 0 and there is room

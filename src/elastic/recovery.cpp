@@ -58,7 +58,7 @@ Action Recovery::look_or_lead(TimePoint now) {
   }
   // A newcomer never leads: it has nothing that the others would want.
   waits_for_ = "any member of the job";
-  if (now - started_ >= policy_.shortage) {
+  if (now - started_ >= policy_.quorum_timeout) {
     return end(Action::Kind::give_up,
                {.kind = Answer::Kind::give_up,
                 .reason = fmt::format("none of the {} members of the job that are known could be reached",
@@ -122,17 +122,17 @@ bool Recovery::wants_look(const Member& member, TimePoint now, Duration interval
 }
 
 void Recovery::set_door(const Member& member, Absence::Kind kind, TimePoint now) {
-  Door& one = door(member);
+  RankStore& one = door(member);
   if (one.kind != kind) one.since = now;
   one.kind = kind;
   one.looked = now;
 }
 
 Absence::Kind Recovery::how_ended(const Member& member, TimePoint now) {
-  const Door& one = door(member);
+  const RankStore& one = door(member);
   if (one.kind == Absence::Kind::ended) return one.kind;
   const bool same_site = !member.site.empty() && member.site == self_.member.site;
-  const bool recent = now - std::max(in_touch_, one.in_touch) < policy_.silence * 4 / 5;
+  const bool recent = now - std::max(in_touch_, one.in_touch) < policy_.silent_timeout * 4 / 5;
   return same_site || recent ? Absence::Kind::ended : Absence::Kind::vanished;
 }
 

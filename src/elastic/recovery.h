@@ -77,7 +77,7 @@ class Recovery {
   const std::string& waits_for() const { return waits_for_; }
 
  private:
-  struct Door {
+  struct RankStore {
     Absence::Kind kind = Absence::Kind::unknown;
     TimePoint since{};  // when it became so
     TimePoint looked{};
@@ -89,7 +89,7 @@ class Recovery {
   Action lead(TimePoint now);
   std::optional<Action> look_at_absent(TimePoint now);
   bool wants_look(const Member& member, TimePoint now, Duration interval) const;
-  Door& door(const Member& member) { return doors_[member.id]; }
+  RankStore& door(const Member& member) { return doors_[member.id]; }
   Absence::Kind how_ended(const Member& member, TimePoint now);
   void set_door(const Member& member, Absence::Kind kind, TimePoint now);
   // Learns of a decision that somebody else knows.
@@ -101,7 +101,7 @@ class Recovery {
   const TimePoint in_touch_;
   const TimePoint started_;
   const std::function<std::string()> fresh_id_;
-  std::map<std::string, Door> doors_;
+  std::map<std::string, RankStore> doors_;
   std::vector<Registration> here_;
   std::optional<Member> following_;
   bool leading_ = false;

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "base/unique_fd.h"
 
 namespace lockstep::elastic {

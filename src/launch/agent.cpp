@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "launch/elastic_supervisor.h"
 #include "launch/job.h"
-#include "launch/meeting_factory.h"
+#include "launch/meeting/meeting_factory.h"
 #include "launch/restart_policy.h"
 #include "launch/round_supervisor.h"
 

@@ -1,7 +1,7 @@
 // `lockstep run`, from checked options to the exit code.
 #pragma once
 
-#include "launch/options.h"
+#include "launch/options/options.h"
 
 namespace lockstep::launch {
 

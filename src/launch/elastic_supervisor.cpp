@@ -5,9 +5,9 @@
 #include <csignal>
 #include <map>
 
+#include "launch/meeting/roster_file.h"
+#include "launch/process/stop_ranks.h"
 #include "launch/restart_policy.h"
-#include "launch/roster_file.h"
-#include "launch/stop_ranks.h"
 
 namespace lockstep::launch {
 namespace {

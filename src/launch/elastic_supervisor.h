@@ -1,7 +1,7 @@
 // An elastic job on this node: a rank that dies is replaced while the others go on.
 #pragma once
 
-#include "launch/node_meeting.h"
+#include "launch/meeting/node_meeting.h"
 #include "launch/round_supervisor.h"
 
 namespace lockstep::launch {

@@ -7,7 +7,7 @@
 #include <ctime>
 
 #include "base/random.h"
-#include "launch/core_binding.h"
+#include "launch/options/core_binding.h"
 
 namespace lockstep::launch {
 namespace {

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "launch/child_environment.h"
-#include "launch/console.h"
-#include "launch/guard.h"
-#include "launch/log_files.h"
-#include "launch/options.h"
+#include "launch/options/options.h"
+#include "launch/output/console.h"
+#include "launch/output/log_files.h"
+#include "launch/process/child_environment.h"
+#include "launch/process/guard.h"
+#include "launch/process/runtime_directory.h"
 #include "launch/program.h"
-#include "launch/runtime_directory.h"
 #include "lockstep/base/secret.h"
 
 namespace lockstep::launch {

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 
 namespace lockstep::launch {
 namespace {

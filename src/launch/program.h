@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/options.h"
+#include "launch/options/options.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::launch {

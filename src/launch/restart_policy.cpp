@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/seconds.h"
+
 namespace lockstep::launch {
 namespace {
 
@@ -15,7 +17,7 @@ std::string died_at_once(int rank) {
 }
 
 std::string after(std::chrono::milliseconds wait) {
-  return wait.count() == 0 ? "" : fmt::format(" in {:.1f} s", std::chrono::duration<double>(wait).count());
+  return wait.count() == 0 ? "" : fmt::format(" in {:.1f} s", seconds(wait));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <csignal>
 #include <set>
 
-#include "launch/stop_ranks.h"
+#include "launch/process/stop_ranks.h"
 
 namespace lockstep::launch {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/node_meeting.h"
-#include "launch/rank_set.h"
+#include "launch/meeting/node_meeting.h"
+#include "launch/process/rank_set.h"
 
 namespace lockstep::launch {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/group/work.h"
+#include "lockstep/communicator/work.h"
 #include "mpi/operation.h"
 
 namespace lockstep::mpi {

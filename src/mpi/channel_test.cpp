@@ -75,14 +75,14 @@ TEST_F(MpiChannel, AnOperationOfTwoCallsIsOneOperation) {
   channel_.advance();
   channel_.advance();
   EXPECT_THAT(started_, ElementsAre("a", "a, second call"));
-  EXPECT_FALSE(work.test());
+  EXPECT_FALSE(work.is_completed());
   EXPECT_EQ(channel_.standing().front, 1U);
   second_.done = true;
   channel_.advance();
-  EXPECT_TRUE(work.test());
+  EXPECT_TRUE(work.is_completed());
   EXPECT_TRUE(work.error().ok());
   channel_.advance();
-  EXPECT_TRUE(next.test());
+  EXPECT_TRUE(next.is_completed());
 }
 
 TEST_F(MpiChannel, ASecondCallThatFailsEndsTheGroup) {
@@ -91,7 +91,7 @@ TEST_F(MpiChannel, ASecondCallThatFailsEndsTheGroup) {
   const Work work = channel_.submit(std::move(two));
   first_.done = true;
   channel_.advance();
-  EXPECT_TRUE(work.test());
+  EXPECT_TRUE(work.is_completed());
   EXPECT_THAT(told_.message(), HasSubstr("operation #1, a: MPI returned error 7: text of 7"));
   EXPECT_FALSE(channel_.busy());
 }
@@ -105,10 +105,10 @@ TEST_F(MpiChannel, CollectivesRunOneAfterTheOther) {
   EXPECT_EQ(channel_.standing().issued, 2U);
   second_.done = first_.done = true;
   EXPECT_TRUE(channel_.advance());
-  EXPECT_TRUE(first.test());
-  EXPECT_FALSE(second.test());
+  EXPECT_TRUE(first.is_completed());
+  EXPECT_FALSE(second.is_completed());
   EXPECT_TRUE(channel_.advance());
-  EXPECT_TRUE(second.test());
+  EXPECT_TRUE(second.is_completed());
   EXPECT_FALSE(channel_.busy());
   EXPECT_EQ(channel_.standing().front, 0U);
 }
@@ -120,7 +120,7 @@ TEST_F(MpiChannel, MessagesDoNotWaitForCollectives) {
   second_.done = true;
   const Work sent = channel_.submit(std::move(message));
   channel_.advance();
-  EXPECT_TRUE(sent.test());
+  EXPECT_TRUE(sent.is_completed());
   EXPECT_EQ(channel_.standing().issued, 1U);
 }
 

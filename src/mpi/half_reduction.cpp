@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "collectives/kernels.h"
+#include "collectives/kernels/kernels.h"
 
 namespace lockstep::mpi {
 namespace {

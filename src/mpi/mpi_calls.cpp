@@ -5,8 +5,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "collectives/kernels.h"
-#include "group/call_checks.h"
+#include "collectives/kernels/kernels.h"
+#include "communicator/call_checks.h"
 #include "mpi/half_reduction.h"
 #include "mpi/mpi_communicator.h"
 

@@ -12,7 +12,7 @@
 namespace lockstep::mpi {
 
 Result<std::shared_ptr<MpiCommunicator>> MpiCommunicator::create_world(const std::string& backend,
-                                                                       const GroupOptions& options) {
+                                                                       const CommunicatorOptions& options) {
   Result<MpiWorld> world = form_world(backend, options);
   if (!world.ok()) return world.status();
   return make(*world, "world", options.name, options.timeout);
@@ -31,7 +31,7 @@ std::shared_ptr<MpiCommunicator> MpiCommunicator::make(const MpiWorld& world, co
   // The channel's callbacks are the job's: the job outlives the channel, which close() takes out of it. They do not
   // keep the watch group alive, which must end before the job's store.
   MpiJob* const job = world.job.get();
-  const std::weak_ptr<ProcessGroup> watched = world.watch;
+  const std::weak_ptr<Communicator> watched = world.watch;
   state->channel = std::make_shared<Channel>(
       Channel::Settings{.mpi = &job->engine->mpi(),
                         .name = full_name,

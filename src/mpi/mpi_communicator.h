@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/group/options.h"
-#include "lockstep/group/work.h"
+#include "lockstep/communicator/call_options.h"
+#include "lockstep/communicator/work.h"
 #include "mpi/half_reduction.h"
 #include "mpi/mpi_job.h"
 
 namespace lockstep::mpi {
 
-// The contract of the calls is ProcessGroup's (lockstep/group/process_group.h), with these differences:
+// The contract of the calls is Communicator's (lockstep/group/process_group.h), with these differences:
 // - avg is the sum, divided.
 // - Whether all ranks get the same bits, and the same in every run, is MPI's affair; but sums and products of 16-bit
 //   floats are Lockstep's own (half_reduction.h).
@@ -24,7 +24,8 @@ namespace lockstep::mpi {
 // `memory` keeps the buffers alive until the operation is over. Thread-safe.
 class MpiCommunicator {
  public:
-  static Result<std::shared_ptr<MpiCommunicator>> create_world(const std::string& backend, const GroupOptions& options);
+  static Result<std::shared_ptr<MpiCommunicator>> create_world(const std::string& backend,
+                                                               const CommunicatorOptions& options);
   // Finishes what was issued, within its deadlines, and leaves the group.
   ~MpiCommunicator();
   MpiCommunicator(const MpiCommunicator&) = delete;
@@ -61,7 +62,7 @@ class MpiCommunicator {
   // What outlives the communicator where its last holder is the progress thread.
   struct State {
     std::shared_ptr<MpiJob> job;
-    std::shared_ptr<ProcessGroup> watch;
+    std::shared_ptr<Communicator> watch;
     std::shared_ptr<Channel> channel;
     lockstep_mpi_comm* comm = nullptr;
     std::string key;

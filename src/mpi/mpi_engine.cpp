@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "base/log.h"
-#include "collectives/kernels.h"
+#include "collectives/kernels/kernels.h"
 #include "rendezvous/process_identity.h"
 
 namespace lockstep::mpi {

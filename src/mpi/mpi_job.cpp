@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/net/socket.h"
 #include "base/random.h"
-#include "base/socket.h"
-#include "group/process_group_impl.h"
+#include "communicator/communicator_impl.h"
 #include "lockstep/store/tcp_store.h"
 #include "rendezvous/network_interface.h"
 #include "rendezvous/process_identity.h"
@@ -161,7 +161,7 @@ Result<Meeting> meet(MpiJob* job, lockstep_mpi_comm* comm, const Others& others,
   return Meeting{secret, where->host};
 }
 
-Result<MpiWorld> form(const std::string& backend, const GroupOptions& options) {
+Result<MpiWorld> form(const std::string& backend, const CommunicatorOptions& options) {
   const Deadline deadline = Deadline::after(options.init_timeout);
   auto engine = MpiEngine::acquire(backend, process_environment(), deadline);
   if (!engine.ok()) return engine.status();
@@ -178,11 +178,11 @@ Result<MpiWorld> form(const std::string& backend, const GroupOptions& options) {
   if (!others.ok()) return others.status();
   const Result<Meeting> meeting = meet(world.job.get(), world.comm, *others, deadline);
   if (!meeting.ok()) return meeting.status();
-  GroupOptions watch = options;
+  CommunicatorOptions watch = options;
   watch.init_timeout = std::max(std::chrono::milliseconds(1),
                                 std::chrono::duration_cast<std::chrono::milliseconds>(deadline.remaining()));
   try {
-    world.watch = ProcessGroup::Impl::at(MeetingPoint{world.job->store, facts.rank, facts.size, meeting->host}, watch,
+    world.watch = Communicator::Impl::at(MeetingPoint{world.job->store, facts.rank, facts.size, meeting->host}, watch,
                                          meeting->secret);
   } catch (const Error& error) {
     return error.status();
@@ -194,7 +194,7 @@ Result<MpiWorld> form(const std::string& backend, const GroupOptions& options) {
 
 }  // namespace
 
-Result<MpiWorld> form_world(const std::string& backend, const GroupOptions& options) {
+Result<MpiWorld> form_world(const std::string& backend, const CommunicatorOptions& options) {
   Result<MpiWorld> world = form(backend, options);
   if (!world.ok()) return world.status().with_context(fmt::format("backend \"{}\"", backend));
   return world;

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "lockstep/group/process_group.h"
-#include "lockstep/rendezvous/options.h"
+#include "lockstep/communicator/communicator.h"
+#include "lockstep/rendezvous/init_options.h"
 #include "lockstep/store/tcp_store_server.h"
 #include "mpi/mpi_engine.h"
 #include "mpi/supervisor.h"
@@ -28,11 +28,11 @@ struct MpiJob {
 struct MpiWorld {
   std::shared_ptr<MpiJob> job;
   lockstep_mpi_comm* comm = nullptr;
-  std::shared_ptr<ProcessGroup> watch;
+  std::shared_ptr<Communicator> watch;
 };
 
 // All processes that mpirun started call it. Errors say what is wrong and what to do; nothing is left behind then, but
 // MPI itself.
-Result<MpiWorld> form_world(const std::string& backend, const GroupOptions& options);
+Result<MpiWorld> form_world(const std::string& backend, const CommunicatorOptions& options);
 
 }  // namespace lockstep::mpi

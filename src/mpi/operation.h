@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "group/work_state.h"
+#include "communicator/work_state.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
 #include "mpi/plugin_abi.h"

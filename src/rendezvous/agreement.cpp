@@ -31,7 +31,7 @@ class Follower {
       return invitation.status();
     }
     store_.set_leader(invitation->leader);
-    auto fate = std::make_unique<SessionFate>(store_, invitation->session);
+    auto fate = std::make_unique<SessionOutcome>(store_, invitation->session);
     LOCKSTEP_RETURN_IF_ERROR(fate->begin());
     fate->watch({invitation->leader});
     (void)store_.withdraw_last_will(will);
@@ -106,7 +106,7 @@ class Follower {
     return missing.error(store_.elapsed(), store_.describe());
   }
 
-  Result<std::vector<MemberRecord>> accept(const Invitation& invitation, SessionFate& fate) {
+  Result<std::vector<MemberRecord>> accept(const Invitation& invitation, SessionOutcome& fate) {
     const auto& self = store_.self();
     if (invitation.leader.world_size != self.world_size) {
       return Status(

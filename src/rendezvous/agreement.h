@@ -12,13 +12,13 @@
 
 #include "lockstep/base/status.h"
 #include "rendezvous/member_record.h"
-#include "rendezvous/session_fate.h"
+#include "rendezvous/session_outcome.h"
 #include "rendezvous/session_store.h"
 
 namespace lockstep {
 
 struct Agreement {
-  std::unique_ptr<SessionFate> fate;
+  std::unique_ptr<SessionOutcome> fate;
   std::vector<MemberRecord> members;  // by rank
 };
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/net/socket.h"
 #include "base/random.h"
-#include "base/socket.h"
 #include "rendezvous/link_acceptor.h"
 #include "rendezvous/links.h"
 #include "rendezvous/network_interface.h"
@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::milliseconds kCheckInterval{100};
+constexpr std::chrono::milliseconds kLinkCheckInterval{100};
 constexpr std::chrono::milliseconds kConnectAttempt{500};
 
 std::string setting(const std::string& given, const char* variable) {
@@ -182,7 +182,7 @@ class MeshBuilder {
       expected.insert(expected.end(), names.begin(), names.end());
     }
     while (true) {
-      const auto slice = session_.deadline().earlier(Deadline::after(kCheckInterval));
+      const auto slice = session_.deadline().earlier(Deadline::after(kLinkCheckInterval));
       const Status there = acceptor.wait_for(expected, slice);
       if (there.ok()) break;
       if (there.code() != StatusCode::timed_out) return there;

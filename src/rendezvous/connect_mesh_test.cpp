@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "rendezvous/test_ranks.h"
+#include "rendezvous/testing/test_ranks.h"
 #include "support/process_resources.h"
 
 namespace lockstep {
@@ -138,7 +138,7 @@ TEST(ConnectMeshOnce, RanksKnowThatTheyShareProcessors) {
     const auto meshes = connect_all(setups);
     for (const auto& mesh : meshes) {
       ASSERT_TRUE(mesh.ok()) << mesh.status().message();
-      EXPECT_EQ(mesh->topology.crowded, size > processors);
+      EXPECT_EQ(mesh->topology.oversubscribed, size > processors);
     }
   }
 }

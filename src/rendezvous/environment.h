@@ -8,7 +8,7 @@
 #include <string>
 
 #include "lockstep/base/status.h"
-#include "lockstep/rendezvous/options.h"
+#include "lockstep/rendezvous/init_options.h"
 #include "rendezvous/init_method.h"
 
 namespace lockstep {

@@ -24,7 +24,7 @@ Deadline verdict_time(const SessionStore& store) {
 }  // namespace
 
 Leader::Leader(SessionStore& store)
-    : store_(store), watch_(store.self()), fate_(std::make_unique<SessionFate>(store, random_hex(16))) {
+    : store_(store), watch_(store.self()), fate_(std::make_unique<SessionOutcome>(store, random_hex(16))) {
   store_.set_leader(store_.self());
   for (int rank = 1; rank < store_.self().world_size; ++rank) {
     keys_of_claims_.push_back(SessionStore::claim_key(rank));
@@ -133,7 +133,7 @@ Status Leader::check_for_another_leader(const Snapshot& snapshot) const {
   if (!invitation.ok()) return invitation.status();
   const Status conflict = claimed_twice(invitation->leader, store_.self());
   // Only a process that lives invites; its followers learn the reason too.
-  SessionFate other(store_, invitation->session);
+  SessionOutcome other(store_, invitation->session);
   (void)store_.set_if_absent(other.key("failed"), format(FailureRecord{conflict, -1}));
   return conflict;
 }

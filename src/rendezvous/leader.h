@@ -31,7 +31,7 @@ class Leader {
 
   SessionStore& store_;
   DeathWatch watch_;
-  std::unique_ptr<SessionFate> fate_;
+  std::unique_ptr<SessionOutcome> fate_;
   std::set<std::string> invited_;                // nonces
   std::map<int, MemberRecord> latest_;           // by rank: the latest living claim
   std::map<int, MemberRecord> accepted_;         // by rank

@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "base/log.h"
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "rendezvous/probe.h"
 
 namespace lockstep {

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/auth.h"
+#include "base/net/auth.h"
 #include "base/unique_fd.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/auth.h"
+#include "base/net/auth.h"
 #include "base/unique_fd.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"

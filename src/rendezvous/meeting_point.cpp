@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "lockstep/store/file_store.h"
 #include "lockstep/store/memory_store.h"
 #include "lockstep/store/tcp_store.h"

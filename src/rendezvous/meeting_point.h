@@ -1,7 +1,7 @@
 // From a placement to the store where the ranks meet.
 #pragma once
 
-#include "base/auth.h"
+#include "base/net/auth.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
 #include "rendezvous/environment.h"

@@ -5,9 +5,9 @@
 
 #include <thread>
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "rendezvous/network_interface.h"
-#include "rendezvous/test_ranks.h"
+#include "rendezvous/testing/test_ranks.h"
 
 namespace lockstep {
 namespace {

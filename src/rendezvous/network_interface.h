@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/log.h"
-#include "base/socket.h"
+#include "base/net/socket.h"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "rendezvous/process_identity.h"
 
 namespace lockstep {

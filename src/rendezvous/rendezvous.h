@@ -4,10 +4,10 @@
 #include <memory>
 #include <string>
 
-#include "base/auth.h"
+#include "base/net/auth.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
-#include "lockstep/rendezvous/options.h"
+#include "lockstep/rendezvous/init_options.h"
 #include "lockstep/store/store.h"
 #include "transport/mesh.h"
 

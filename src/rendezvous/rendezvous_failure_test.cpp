@@ -4,7 +4,7 @@
 
 #include "rendezvous/process_identity.h"
 #include "rendezvous/session.h"
-#include "rendezvous/test_ranks.h"
+#include "rendezvous/testing/test_ranks.h"
 #include "support/process_set.h"
 
 namespace lockstep {

@@ -9,7 +9,7 @@
 
 #include "base/futex.h"
 #include "base/prefetch.h"
-#include "transport/crowding.h"
+#include "transport/oversubscription.h"
 
 namespace lockstep {
 namespace {
@@ -67,13 +67,13 @@ void HostTransport::note_processor(int processor) {
   if (noted.load(std::memory_order_relaxed) != here) noted.store(here, std::memory_order_relaxed);
 }
 
-void HostTransport::leave_crowd() {
+void HostTransport::leave_loaded_processor() {
   for (int local = 0; local < local_size(); ++local) {
     // Relaxed: as in note_processor.
     where_[static_cast<std::size_t>(local)] =
         static_cast<int>(area(local).processor.value.load(std::memory_order_relaxed));
   }
-  const int target = less_crowded_processor(where_, local_rank(), processors_);
+  const int target = less_loaded_processor(where_, local_rank(), processors_);
   if (target < 0) return;
   const auto now = Deadline::Clock::now();
   if (now < next_move_) return;
@@ -195,7 +195,7 @@ bool HostTransport::spin(const WaitScope& scope, Deadline::Duration how_long, co
 template <typename Ready, typename MissingHere>
 bool HostTransport::give_way(const WaitScope& scope, const Ready& ready, const MissingHere& missing_here) {
   if (ready()) return true;
-  leave_crowd();
+  leave_loaded_processor();
   bool has_spun = false;
   for (int turn = 0; turn < kYields && !scope.stopped(); ++turn) {
     if (ready()) return true;

@@ -104,7 +104,7 @@ class HostTransport {
   bool give_way(const WaitScope& scope, const Ready& ready, const MissingHere& missing_here);
   void signal_arrival();
   void note_processor(int processor);
-  void leave_crowd();
+  void leave_loaded_processor();
 
   // Constant after construction.
   const Config config_;

@@ -1,5 +1,5 @@
 // The connections of one rank to all the others of its group: what rendezvous makes and a
-// ProcessGroup runs on.
+// Communicator runs on.
 #pragma once
 
 #include <memory>

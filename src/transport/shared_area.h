@@ -51,20 +51,20 @@ struct alignas(kCacheLine) Announcement {
 static_assert(offsetof(Announcement, payload) == kCacheLine, "a small announcement must be one cache line");
 
 // A counter or flag that has its cache line for itself.
-struct alignas(kCacheLine) LonelyWord {
+struct alignas(kCacheLine) PaddedAtomic {
   std::atomic<std::uint32_t> value;
 };
 
 struct SharedArea {
   Announcement slots[2];
-  LonelyWord inside;     // 1 while the owner runs an operation and may touch the others' registered memory
-  LonelyWord arrived;    // how many times the owner has arrived at a synchronisation point inside operations
-  LonelyWord processor;  // on which the owner last announced: a hint to those who wait; only when oversubscribed
+  PaddedAtomic inside;     // 1 while the owner runs an operation and may touch the others' registered memory
+  PaddedAtomic arrived;    // how many times the owner has arrived at a synchronisation point inside operations
+  PaddedAtomic processor;  // on which the owner last announced: a hint to those who wait; only when oversubscribed
 
   // Used in the area of local rank 0 only.
-  LonelyWord bell;      // futex: rung for those who sleep
-  LonelyWord sleepers;  // how many sleep or are about to
-  LonelyWord arrivals;  // all arrivals and announcements of all ranks; only when oversubscribed
+  PaddedAtomic bell;      // futex: rung for those who sleep
+  PaddedAtomic sleepers;  // how many sleep or are about to
+  PaddedAtomic arrivals;  // all arrivals and announcements of all ranks; only when oversubscribed
 
   alignas(kCacheLine) cpu_set_t cpus;  // where the owner may run; written before the group stands
   alignas(4096) std::byte staging[kStagingBytes];

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-bool is_crowded(const std::vector<Member>& members) {
+bool is_oversubscribed(const std::vector<Member>& members) {
   std::map<std::string, int> ranks_of;
   for (const Member& member : members) ++ranks_of[member.machine];
   return std::any_of(members.begin(), members.end(), [&](const Member& member) {
@@ -33,7 +33,7 @@ Topology make_topology(int rank, std::vector<Member> members) {
     member.local_index = static_cast<int>(ranks.size());
     ranks.push_back(member.rank);
   }
-  topology.crowded = is_crowded(members);
+  topology.oversubscribed = is_oversubscribed(members);
   topology.members = std::move(members);
   return topology;
 }

@@ -26,7 +26,7 @@ struct Topology {
   std::vector<Member> members;          // by rank
   std::vector<std::vector<int>> hosts;  // ranks of each host, ascending; hosts in order of their first rank
   // Some machine has more ranks than processors. The same on all ranks.
-  bool crowded = false;
+  bool oversubscribed = false;
 
   int size() const { return static_cast<int>(members.size()); }
   const Member& me() const { return members[static_cast<std::size_t>(rank)]; }
@@ -37,7 +37,7 @@ struct Topology {
 };
 
 // From each member's host_index (any labels that are equal for ranks of one host) fills
-// `hosts` and `crowded` and renumbers host_index and local_index as described above.
+// `hosts` and `oversubscribed` and renumbers host_index and local_index as described above.
 Topology make_topology(int rank, std::vector<Member> members);
 
 }  // namespace lockstep

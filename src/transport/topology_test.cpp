@@ -28,20 +28,20 @@ TEST(Topology, NumbersHostsByTheirFirstRank) {
 }
 
 TEST(Topology, IsCrowdedWhereAMachineHasMoreRanksThanProcessors) {
-  EXPECT_FALSE(make_topology(0, members({"a", "a", "b", "b"}, 2)).crowded);
-  EXPECT_TRUE(make_topology(0, members({"a", "b", "a", "a"}, 2)).crowded);
-  EXPECT_FALSE(make_topology(0, members({"a", "b", "a", "a"}, 4)).crowded);
+  EXPECT_FALSE(make_topology(0, members({"a", "a", "b", "b"}, 2)).oversubscribed);
+  EXPECT_TRUE(make_topology(0, members({"a", "b", "a", "a"}, 2)).oversubscribed);
+  EXPECT_FALSE(make_topology(0, members({"a", "b", "a", "a"}, 4)).oversubscribed);
 }
 
 TEST(Topology, IsNotCrowdedWhereThatCannotBeTold) {
-  EXPECT_FALSE(make_topology(0, members({"", "", ""}, 2)).crowded);
-  EXPECT_FALSE(make_topology(0, members({"a", "a", "a"}, 0)).crowded);
+  EXPECT_FALSE(make_topology(0, members({"", "", ""}, 2)).oversubscribed);
+  EXPECT_FALSE(make_topology(0, members({"a", "a", "a"}, 0)).oversubscribed);
 }
 
 TEST(Topology, IsCrowdedForAllIfForOneWhoSeesFewerProcessors) {
   auto some = members({"a", "a", "a"}, 64);
   some[1].processors = 2;
-  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(make_topology(rank, some).crowded);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(make_topology(rank, some).oversubscribed);
 }
 
 }  // namespace

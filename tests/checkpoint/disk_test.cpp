@@ -13,7 +13,7 @@
 #include <iostream>
 
 #include "checkpoint/snapshot_directory.h"
-#include "checkpoint/test_folder.h"
+#include "checkpoint/testing/test_folder.h"
 #include "support/process_set.h"
 
 namespace lockstep::checkpoint {
@@ -52,7 +52,7 @@ int report(const Result<std::string>& written) {
   for (const std::string& name : TestFolder::names_in(folder_of_test())) std::cout << "there: " << name << '\n';
   const auto newest = read_newest_snapshot(folder_of_test());
   const bool loads = newest.ok() && newest->snapshot && newest->snapshot->manifest.step == 1;
-  std::cout << (loads && newest->passed_over.empty() ? "the old one loads\n" : "the old one is lost\n");
+  std::cout << (loads && newest->skipped_snapshots.empty() ? "the old one loads\n" : "the old one is lost\n");
   return 0;
 }
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "checkpoint/snapshot_directory.h"
-#include "checkpoint/test_folder.h"
+#include "checkpoint/testing/test_folder.h"
 #include "support/process_set.h"
 
 namespace lockstep::checkpoint {
@@ -28,7 +28,7 @@ std::int64_t newest_step(const std::string& folder) {
   const auto newest = read_newest_snapshot(folder);
   EXPECT_TRUE(newest.ok()) << newest.status().to_string();
   if (!newest.ok() || !newest->snapshot) return 0;
-  EXPECT_TRUE(newest->passed_over.empty()) << newest->passed_over[0].reason;
+  EXPECT_TRUE(newest->skipped_snapshots.empty()) << newest->skipped_snapshots[0].reason;
   return newest->snapshot->manifest.step;
 }
 

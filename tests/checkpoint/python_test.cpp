@@ -4,9 +4,9 @@
 
 #include <cstdlib>
 
-#include "checkpoint/test_folder.h"
-#include "ddp/snapshot_tensors.h"
-#include "lockstep/ddp/snapshot.h"
+#include "checkpoint/testing/test_folder.h"
+#include "ddp/snapshot/tensors.h"
+#include "lockstep/checkpoint/snapshot.h"
 #include "support/python.h"
 
 namespace lockstep::checkpoint {

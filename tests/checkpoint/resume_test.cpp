@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "checkpoint/hash.h"
-#include "checkpoint/test_folder.h"
-#include "ddp/snapshot_tensors.h"
+#include "checkpoint/testing/test_folder.h"
+#include "ddp/snapshot/tensors.h"
 #include "lockstep/lockstep.h"
 #include "support/process_set.h"
 

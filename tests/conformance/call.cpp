@@ -102,7 +102,7 @@ void write_expected(const Call& call, std::size_t me, Values& values, const Shap
   }
 }
 
-void issue(ProcessGroup& group, const Call& call, ConstBuffer input, Buffer output, const Shape& shape) {
+void issue(Communicator& group, const Call& call, ConstBuffer input, Buffer output, const Shape& shape) {
   const ReduceOptions reduce_options{.op = call.op};
   switch (call.kind) {
     case Kind::all_reduce: return group.all_reduce(input, output, reduce_options);
@@ -177,7 +177,7 @@ const Bytes& Values::reduced(DType dtype, ReduceOp op) {
   return bytes;
 }
 
-Rooms::Rooms(ProcessGroup& group, std::size_t max_bytes)
+Rooms::Rooms(Communicator& group, std::size_t max_bytes)
     : private_input_(max_bytes + kGuardBytes),
       private_output_(max_bytes + kGuardBytes),
       registered_input_(group.allocate(max_bytes + kGuardBytes)),
@@ -187,7 +187,7 @@ std::size_t largest_buffer(const Call& call, int size) {
   return call.count * element_size(call.dtype) * static_cast<std::size_t>(size);
 }
 
-Bytes run_and_check(ProcessGroup& group, const Call& call, Values& values, Rooms& rooms, bool exact) {
+Bytes run_and_check(Communicator& group, const Call& call, Values& values, Rooms& rooms, bool exact) {
   const auto me = static_cast<std::size_t>(group.rank());
   const std::size_t element = element_size(call.dtype);
   const bool shared = call.in_place || call.kind == Kind::broadcast;

@@ -6,7 +6,7 @@
 // a prime, a piece that lands in the wrong place shows.
 #pragma once
 
-#include <lockstep/group/process_group.h>
+#include <lockstep/communicator/communicator.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/kernels_test_reference.h"
+#include "collectives/testing/reference_kernels.h"
 
 namespace lockstep::conformance {
 
@@ -76,7 +76,7 @@ class Values {
 // What one rank needs to run calls of up to `max_bytes` per buffer: private and registered rooms.
 class Rooms {
  public:
-  Rooms(ProcessGroup& group, std::size_t max_bytes);
+  Rooms(Communicator& group, std::size_t max_bytes);
   std::byte* input(bool registered) { return registered ? registered_input_->data() : private_input_.data(); }
   std::byte* output(bool registered) { return registered ? registered_output_->data() : private_output_.data(); }
 
@@ -93,6 +93,6 @@ std::size_t largest_buffer(const Call& call, int size);
 // Runs the call on this rank and checks its result, that its input (out of place) is unchanged and
 // that nothing was written beyond the output. With `exact` unset a reduction's values are not
 // compared. Returns the bytes of the output (empty where this rank has none).
-kernels_test::Bytes run_and_check(ProcessGroup& group, const Call& call, Values& values, Rooms& rooms, bool exact);
+kernels_test::Bytes run_and_check(Communicator& group, const Call& call, Values& values, Rooms& rooms, bool exact);
 
 }  // namespace lockstep::conformance

@@ -7,12 +7,12 @@
 
 namespace lockstep::conformance {
 
-std::vector<std::vector<std::uint64_t>> run_all(const std::vector<std::shared_ptr<ProcessGroup>>& groups,
+std::vector<std::vector<std::uint64_t>> run_all(const std::vector<std::shared_ptr<Communicator>>& groups,
                                                 const std::vector<Call>& calls, Values& values, bool exact) {
   std::size_t largest = 0;
   for (const auto& call : calls) largest = std::max(largest, largest_buffer(call, values.ranks()));
   std::vector<std::vector<std::uint64_t>> hashes(groups.size());
-  on_all_ranks(groups, [&](ProcessGroup& group) {
+  on_all_ranks(groups, [&](Communicator& group) {
     Rooms rooms(group, largest);
     auto& mine = hashes[static_cast<std::size_t>(group.rank())];
     for (const auto& call : calls) {

@@ -22,7 +22,7 @@ class Conformance : public testing::TestWithParam<std::tuple<Connection, int>> {
     return size() == 1 || connection() == Connection::threads || connection() == Connection::shm;
   }
 
-  static GroupOptions options(const std::string& algorithm = "") {
+  static CommunicatorOptions options(const std::string& algorithm = "") {
     return {.init_timeout = std::chrono::seconds(60), .timeout = std::chrono::seconds(60), .algorithm = algorithm};
   }
   // None, one, around the number of ranks, odd ones, and enough for several segments.
@@ -35,7 +35,7 @@ class Conformance : public testing::TestWithParam<std::tuple<Connection, int>> {
 
 // Runs all calls on all ranks, in this order, and checks each. Returns a hash of every output, by
 // rank and call.
-std::vector<std::vector<std::uint64_t>> run_all(const std::vector<std::shared_ptr<ProcessGroup>>& groups,
+std::vector<std::vector<std::uint64_t>> run_all(const std::vector<std::shared_ptr<Communicator>>& groups,
                                                 const std::vector<Call>& calls, Values& values, bool exact = true);
 
 // For INSTANTIATE_TEST_SUITE_P.

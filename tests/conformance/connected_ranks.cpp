@@ -6,7 +6,7 @@
 #include <exception>
 #include <thread>
 
-#include "group/process_group_impl.h"
+#include "communicator/communicator_impl.h"
 #include "rendezvous/rendezvous.h"
 
 namespace lockstep::conformance {
@@ -21,14 +21,14 @@ std::string host_of(Connection connection, int rank, int size) {
   }
 }
 
-// As ProcessGroup::create over a store, but with a say in which host a rank is on.
-std::shared_ptr<ProcessGroup> join(const std::shared_ptr<Store>& store, int rank, int size, const std::string& host,
-                                   const GroupOptions& options) {
+// As Communicator::create over a store, but with a say in which host a rank is on.
+std::shared_ptr<Communicator> join(const std::shared_ptr<Store>& store, int rank, int size, const std::string& host,
+                                   const CommunicatorOptions& options) {
   const MeshFactory factory = [store, host](const std::string& scope, int r, int n, Deadline deadline) {
     return connect_mesh(MeetingPoint{.store = store, .rank = r, .world_size = n}, Secret(),
                         MeshOptions{.scope = scope, .host_id = host}, deadline);
   };
-  return ProcessGroup::Impl::make(factory, options.name, rank, size, options);
+  return Communicator::Impl::make(factory, options.name, rank, size, options);
 }
 
 }  // namespace
@@ -44,10 +44,11 @@ std::string to_string(Connection connection) {
   return "unknown";
 }
 
-std::vector<std::shared_ptr<ProcessGroup>> connect_ranks(Connection connection, int size, const GroupOptions& options) {
-  if (connection == Connection::threads) return ProcessGroup::create_threads(size, options);
+std::vector<std::shared_ptr<Communicator>> connect_ranks(Connection connection, int size,
+                                                         const CommunicatorOptions& options) {
+  if (connection == Connection::threads) return Communicator::create_threads(size, options);
   const auto store = std::make_shared<MemoryStore>();
-  std::vector<std::shared_ptr<ProcessGroup>> groups(static_cast<std::size_t>(size));
+  std::vector<std::shared_ptr<Communicator>> groups(static_cast<std::size_t>(size));
   std::vector<std::exception_ptr> errors(groups.size());
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
@@ -66,8 +67,8 @@ std::vector<std::shared_ptr<ProcessGroup>> connect_ranks(Connection connection, 
   return groups;
 }
 
-void on_all_ranks(const std::vector<std::shared_ptr<ProcessGroup>>& groups,
-                  const std::function<void(ProcessGroup&)>& body) {
+void on_all_ranks(const std::vector<std::shared_ptr<Communicator>>& groups,
+                  const std::function<void(Communicator&)>& body) {
   std::vector<std::thread> threads;
   for (const auto& group : groups) {
     threads.emplace_back([&body, group] {

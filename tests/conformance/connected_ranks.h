@@ -1,7 +1,7 @@
 // Ranks as threads of the test, connected in each way that the engine knows.
 #pragma once
 
-#include <lockstep/group/process_group.h>
+#include <lockstep/communicator/communicator.h>
 
 #include <functional>
 #include <memory>
@@ -11,7 +11,7 @@
 namespace lockstep::conformance {
 
 enum class Connection {
-  threads,      // ProcessGroup::create_threads: one address space
+  threads,      // Communicator::create_threads: one address space
   shm,          // memfds and Unix sockets, as between processes of one host
   tcp,          // every rank on a host of its own
   mixed,        // two hosts, the first ranks on the first
@@ -20,11 +20,12 @@ enum class Connection {
 std::string to_string(Connection connection);
 
 // A group of `size` ranks that are to be driven by threads of this process. Throws.
-std::vector<std::shared_ptr<ProcessGroup>> connect_ranks(Connection connection, int size, const GroupOptions& options);
+std::vector<std::shared_ptr<Communicator>> connect_ranks(Connection connection, int size,
+                                                         const CommunicatorOptions& options);
 
 // Runs `body` for every rank at the same time, each on a thread of its own. An exception that leaves
 // it fails the test and names the rank.
-void on_all_ranks(const std::vector<std::shared_ptr<ProcessGroup>>& groups,
-                  const std::function<void(ProcessGroup&)>& body);
+void on_all_ranks(const std::vector<std::shared_ptr<Communicator>>& groups,
+                  const std::function<void(Communicator&)>& body);
 
 }  // namespace lockstep::conformance

@@ -38,7 +38,7 @@ int report(StatusCode expected, const std::function<void()>& action) {
   return 4;
 }
 
-const ProcessGroupOptions kGloo{.backend = "gloo", .heartbeat = 1s};
+const ProcessGroupOptions kGloo{.backend = "gloo", .peer_timeout = 1s};
 
 // Tensors that were freed after the error come back as other memory: Gloo must not write there any more.
 bool memory_stays(std::size_t elements) {

@@ -6,10 +6,10 @@
 
 #include <iostream>
 
-#include "ddp/bucket.h"
 #include "ddp/fake_device.h"
-#include "ddp/test_models.h"
-#include "lockstep/group/process_group.h"
+#include "ddp/sync/buckets/bucket.h"
+#include "ddp/testing/test_models.h"
+#include "lockstep/communicator/communicator.h"
 #include "support/process_set.h"
 
 namespace lockstep {
@@ -143,7 +143,7 @@ TEST(DeviceCollectives, TakeTensorsOfTheDeviceWhateverTheirStrides) {
     const double mine = group->rank() + 1;
     const at::Tensor transposed = torch::full({2, 3}, mine).to(device).t();
     const Work work = all_reduce_async(transposed, {.group = group});
-    EXPECT_TRUE(work.test()) << "queued, so done for the host";
+    EXPECT_TRUE(work.is_completed()) << "queued, so done for the host";
     work.wait();
     work.wait();
     EXPECT_TRUE(torch::equal(transposed.cpu(), torch::full({3, 2}, 3.0)));
@@ -219,7 +219,7 @@ TEST(DeviceBatchNorm, SyncBatchNormSaysThatItsGroupHasNoEngineForTheDevice) {
 TEST(DeviceBucket, ItsReductionWaitsForAllStreamsThatFilledIt) {
   testing::install_fake_device();
   const at::Device device(kFake, 0);
-  const Group group = make_tensor_group(ProcessGroup::create_threads(1).front());
+  const Group group = make_process_group(Communicator::create_threads(1).front());
   const at::Tensor parameter = torch::zeros({3}, device), gradient = torch::ones({3}, device);
   detail::Bucket bucket(*group, {parameter, parameter, parameter}, false);
   EXPECT_EQ(bucket.flat().device(), device);

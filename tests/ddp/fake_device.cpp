@@ -11,8 +11,8 @@
 #include <mutex>
 #include <system_error>
 
-#include "group/work_state.h"
-#include "lockstep/ddp/torch_compat.h"
+#include "communicator/work_state.h"
+#include "ddp/torch_compat.h"
 
 // Where there is this, autograd looks for an accelerator that says that it is one.
 #if __has_include(<ATen/detail/PrivateUse1HooksInterface.h>)
@@ -197,9 +197,9 @@ void announce_accelerator() {
 void announce_accelerator() {}
 #endif
 
-class FakeDeviceGroup final : public TensorGroup {
+class FakeDeviceGroup final : public ProcessGroup {
  public:
-  explicit FakeDeviceGroup(std::shared_ptr<TensorGroup> group) : group_(std::move(group)) {}
+  explicit FakeDeviceGroup(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {}
 
   const std::string& backend() const override { return group_->backend(); }
   int rank() const override { return group_->rank(); }
@@ -268,7 +268,7 @@ class FakeDeviceGroup final : public TensorGroup {
   Status health() const override { return group_->health(); }
 
  protected:
-  std::shared_ptr<TensorGroup> make_subgroup(std::span<const int> ranks, const std::string& name) override {
+  std::shared_ptr<ProcessGroup> make_subgroup(std::span<const int> ranks, const std::string& name) override {
     return std::make_shared<FakeDeviceGroup>(group_->new_group(ranks, name));
   }
 
@@ -292,7 +292,7 @@ class FakeDeviceGroup final : public TensorGroup {
     return Work(state);
   }
 
-  const std::shared_ptr<TensorGroup> group_;
+  const std::shared_ptr<ProcessGroup> group_;
 };
 
 }  // namespace
@@ -314,7 +314,7 @@ std::vector<std::string> take_stream_waits() {
   return std::exchange(waits, {});
 }
 
-std::shared_ptr<TensorGroup> group_for_fake_device(std::shared_ptr<TensorGroup> group) {
+std::shared_ptr<ProcessGroup> group_for_fake_device(std::shared_ptr<ProcessGroup> group) {
   return std::make_shared<FakeDeviceGroup>(std::move(group));
 }
 

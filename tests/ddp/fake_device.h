@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/ddp/tensor_group.h"
+#include "lockstep/ddp/process_group.h"
 
 namespace lockstep::testing {
 
@@ -26,6 +26,6 @@ std::vector<std::string> take_stream_waits();
 
 // Tensors of the fake device on a group of the CPU, as a GPU's engine would take them: an operation is complete for the
 // host when it is issued, and its result is there for those who have waited. CPU tensors go straight to the group.
-std::shared_ptr<TensorGroup> group_for_fake_device(std::shared_ptr<TensorGroup> group);
+std::shared_ptr<ProcessGroup> group_for_fake_device(std::shared_ptr<ProcessGroup> group);
 
 }  // namespace lockstep::testing

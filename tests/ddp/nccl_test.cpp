@@ -260,7 +260,7 @@ LOCKSTEP_PROCESS_ROLE(nccl_streams) {
     work = work.mm(work).clamp(0, 1);  // keeps the GPU busy while operations are queued behind it
     tensor.fill_(job.rank() + round);
     const Work reduced = all_reduce_async(tensor);
-    REQUIRE_TRUE(reduced.test());
+    REQUIRE_TRUE(reduced.is_completed());
     reduced.wait();
     const at::Tensor copy = tensor * 2;  // on the stream that has waited
     tensor.fill_(-1);
@@ -275,7 +275,7 @@ TEST(Nccl, WaitingOrdersStreams) {
 }
 
 LOCKSTEP_PROCESS_ROLE(nccl_loses_a_peer) {
-  ProcessGroupScope job({.backend = "nccl", .heartbeat = std::chrono::seconds(3)});
+  ProcessGroupScope job({.backend = "nccl", .peer_timeout = std::chrono::seconds(3)});
   torch::nn::Sequential net = model();
   net->to(torch::kCUDA);
   DistributedDataParallel ddp(net);

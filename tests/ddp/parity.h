@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/test_models.h"
+#include "ddp/testing/test_models.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/hooks.h"
 

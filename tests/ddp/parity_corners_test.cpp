@@ -4,10 +4,10 @@
 
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include "ddp/parity.h"
+#include "ddp/torch_compat.h"
+#include "lockstep/ddp/collectives.h"
 #include "lockstep/ddp/data_parallel.h"
 #include "lockstep/ddp/sync_batch_norm.h"
-#include "lockstep/ddp/tensor_collectives.h"
-#include "lockstep/ddp/torch_compat.h"
 
 namespace lockstep::testing {
 namespace {

@@ -92,7 +92,7 @@ TEST(ParityHooks, AHookThatIsDoneAtOnceSetsTheGradients) {
     run_ranks(2, [&](const Group& group) {
       Shift net;
       DistributedDataParallel ddp(net, {.process_group = group, .gradient_as_bucket_view = view});
-      ddp.register_comm_hook(make_comm_hook("ones", [](const GradBucket& bucket, TensorGroup&) {
+      ddp.register_comm_hook(make_comm_hook("ones", [](const GradBucket& bucket, ProcessGroup&) {
         bucket.buffer().fill_(1);
         return HookFuture({}, [buffer = bucket.buffer()] {
           buffer.add_(1);
@@ -112,7 +112,7 @@ TEST(ParityHooks, OnlyTheLastBucketIsCalledTheLast) {
     DistributedDataParallel ddp(net, {.process_group = group});
     std::vector<bool> last;
     std::vector<std::size_t> indices;
-    ddp.register_comm_hook(make_comm_hook("witness", [&](const GradBucket& bucket, TensorGroup&) {
+    ddp.register_comm_hook(make_comm_hook("witness", [&](const GradBucket& bucket, ProcessGroup&) {
       last.push_back(bucket.is_last());
       indices.push_back(bucket.index());
       EXPECT_EQ(bucket.gradients().size(), bucket.parameters().size());
@@ -148,7 +148,7 @@ TEST(ParityHooks, WhatAHookThrowsComesOutOfBackwardOnAllRanks) {
     const auto errors = errors_of_ranks(2, [&](const Group& group) {
       Shift net;
       DistributedDataParallel ddp(net, {.process_group = group});
-      ddp.register_comm_hook(make_comm_hook("broken", [&](const GradBucket&, TensorGroup&) {
+      ddp.register_comm_hook(make_comm_hook("broken", [&](const GradBucket&, ProcessGroup&) {
         if (!in_continuation) throw std::runtime_error("a broken hook");
         return HookFuture({}, []() -> HookFuture { throw std::runtime_error("a broken hook"); });
       }));

@@ -4,9 +4,9 @@
 #include <chrono>
 
 #include "ddp/parity.h"
+#include "lockstep/ddp/collectives.h"
 #include "lockstep/ddp/model_averaging.h"
 #include "lockstep/ddp/sync_batch_norm.h"
-#include "lockstep/ddp/tensor_collectives.h"
 #include "lockstep/ddp/zero_redundancy_optimizer.h"
 
 namespace lockstep::testing {

@@ -101,12 +101,12 @@ TEST(ParityTraining, AccumulatesUnderNoSyncWhateverTheOptions) {
 
 TEST(ParityTraining, AccumulatesUnderNoSyncWithHooks) {
   expect_accumulation(make_comm_hook("average",
-                                     [](const GradBucket& bucket, TensorGroup& group) {
+                                     [](const GradBucket& bucket, ProcessGroup& group) {
                                        return HookFuture(group.all_reduce(bucket.buffer().div_(group.size()), {}));
                                      }),
                       {.bucket_cap_mb = 0.001});
   expect_accumulation(make_comm_hook("twice and back",
-                                     [](const GradBucket& bucket, TensorGroup& group) {
+                                     [](const GradBucket& bucket, ProcessGroup& group) {
                                        const at::Tensor buffer = bucket.buffer();
                                        const int size = group.size();
                                        const auto divide = [buffer, size] {

@@ -7,9 +7,9 @@
 #include <iostream>
 #include <stdexcept>
 
+#include "lockstep/ddp/collectives.h"
 #include "lockstep/ddp/init.h"
 #include "lockstep/ddp/spawn.h"
-#include "lockstep/ddp/tensor_collectives.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <iostream>
 #include <thread>
 
-#include "ddp/c10d/c10d_headers.h"
+#include "ddp/backends/c10d/c10d_headers.h"
 #include "lockstep/lockstep.h"
 #include "support/process_set.h"
 
@@ -95,7 +95,7 @@ LOCKSTEP_PROCESS_ROLE(queued_operations) {
   const ProcessGroupScope job = queue_job();
   const at::Tensor tensor = torch::ones({4});
   const Work work = all_reduce_async(tensor);
-  REQUIRE_TRUE(work.test());
+  REQUIRE_TRUE(work.is_completed());
   REQUIRE_TRUE(torch::equal(tensor, torch::ones({4})));  // queued, not done
   work.wait();
   REQUIRE_TRUE(torch::equal(tensor, torch::full({4}, 11.0)));

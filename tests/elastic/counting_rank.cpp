@@ -27,14 +27,14 @@ elastic::ParticipantOptions options() {
   elastic::ParticipantOptions base;
   base.init.group.init_timeout = 60s;
   base.init.group.timeout = 60s;
-  base.init.group.heartbeat = milliseconds_from("HEARTBEAT_MS", 10s);
-  base.policy.silence = milliseconds_from("SILENCE_MS", 5s);
-  base.policy.shortage = milliseconds_from("SHORTAGE_MS", 60s);
+  base.init.group.peer_timeout = milliseconds_from("HEARTBEAT_MS", 10s);
+  base.policy.silent_timeout = milliseconds_from("SILENCE_MS", 5s);
+  base.policy.quorum_timeout = milliseconds_from("SHORTAGE_MS", 60s);
   return elastic::ParticipantOptions::from_environment(base);
 }
 
 // One generation, until it is over. True: the job is done.
-bool live(Participant& participant, Participant::Life& life, std::int64_t& step) {
+bool live(Participant& participant, Participant::RankStart& life, std::int64_t& step) {
   const char* const finish_file = std::getenv("FINISH");
   if (life.transfer) {
     std::int64_t theirs = step;
@@ -67,7 +67,7 @@ int run_counting_rank() {
   Participant participant(options());
   std::int64_t step = participant.is_newcomer() ? -1 : 0;
   while (true) {
-    std::optional<Participant::Life> life = participant.next_life(step);
+    std::optional<Participant::RankStart> life = participant.next_generation(step);
     if (!life) {
       print_mark("finished without me");
       return 0;

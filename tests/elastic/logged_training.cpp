@@ -54,9 +54,9 @@ int run_logged_training(const TrainingPlan& plan) {
   Log log(plan.folder);
   elastic::State state{.model = *model, .optimizer = &optimizer};
   state.sampler = DistributedSamplerState{.seed = 3, .dataset_size = plan.samples};
-  elastic::Options options{.heartbeat = std::chrono::milliseconds(plan.heartbeat_ms),
-                           .silence = std::chrono::milliseconds(plan.silence_ms)};
-  if (plan.shortage_ms > 0) options.shortage = std::chrono::milliseconds(plan.shortage_ms);
+  elastic::Options options{.peer_timeout = std::chrono::milliseconds(plan.heartbeat_ms),
+                           .silent_timeout = std::chrono::milliseconds(plan.silence_ms)};
+  if (plan.shortage_ms > 0) options.quorum_timeout = std::chrono::milliseconds(plan.shortage_ms);
   if (!plan.snapshots.empty()) {
     options.on_give_up = [&](const std::string&) {
       checkpoint::Snapshots(plan.snapshots, {.alone = true}).save(state);

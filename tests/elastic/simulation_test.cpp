@@ -17,7 +17,7 @@ int from_environment(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-const Policy kPatient = {.min_ranks = 1, .max_ranks = 12, .shortage = seconds(100)};
+const Policy kPatient = {.min_ranks = 1, .max_ranks = 12, .quorum_timeout = seconds(100)};
 
 // One of everything that can happen.
 void disturb(SimulatedJob& job, std::mt19937& random) {
@@ -166,7 +166,7 @@ TEST(RecoverySimulation, AProcessThatFlapsDoesNotStopTheOthers) {
 }
 
 TEST(RecoverySimulation, BelowTheMinimumTheJobEndsWithAReason) {
-  SimulatedJob job(3, 1, 1, {.min_ranks = 3, .max_ranks = 4, .shortage = seconds(10)});
+  SimulatedJob job(3, 1, 1, {.min_ranks = 3, .max_ranks = 4, .quorum_timeout = seconds(10)});
   job.run_for(milliseconds(100));
   job.kill(2);
   job.run_for(seconds(5));

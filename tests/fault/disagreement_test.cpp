@@ -12,40 +12,40 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-GroupOptions options() { return {.init_timeout = 60s, .timeout = 30s}; }
+CommunicatorOptions options() { return {.init_timeout = 60s, .timeout = 30s}; }
 
 // What ranks 0 and 2 call, and what rank 1 calls instead, by what is different.
 struct Difference {
   const char* name;
-  void (*most)(ProcessGroup&, Buffer);
-  void (*other)(ProcessGroup&, Buffer);
+  void (*most)(Communicator&, Buffer);
+  void (*other)(Communicator&, Buffer);
   const char* most_text;
   const char* other_text;
 };
 
 Buffer shorter(Buffer data) { return {data.data, data.count - 1, data.dtype}; }
 Buffer as_i32(Buffer data) { return {data.data, data.count, DType::i32}; }
-void sum(ProcessGroup& group, Buffer data) { group.all_reduce(data); }
-void cast(ProcessGroup& group, Buffer data) { group.broadcast(data, 0); }
+void sum(Communicator& group, Buffer data) { group.all_reduce(data); }
+void cast(Communicator& group, Buffer data) { group.broadcast(data, 0); }
 
 const Difference kDifferences[] = {
     {"kind", sum, cast, "all_reduce(count N, f32, sum) #2", "broadcast(count N, f32, root 0) #2"},
-    {"kind_barrier", sum, [](ProcessGroup& group, Buffer) { group.barrier(); }, "all_reduce(count N, f32, sum) #2",
+    {"kind_barrier", sum, [](Communicator& group, Buffer) { group.barrier(); }, "all_reduce(count N, f32, sum) #2",
      "barrier #2"},
-    {"dtype", sum, [](ProcessGroup& group, Buffer data) { group.all_reduce(as_i32(data)); },
+    {"dtype", sum, [](Communicator& group, Buffer data) { group.all_reduce(as_i32(data)); },
      "all_reduce(count N, f32, sum) #2", "all_reduce(count N, i32, sum) #2"},
-    {"op", sum, [](ProcessGroup& group, Buffer data) { group.all_reduce(data, {.op = ReduceOp::max}); },
+    {"op", sum, [](Communicator& group, Buffer data) { group.all_reduce(data, {.op = ReduceOp::max}); },
      "all_reduce(count N, f32, sum) #2", "all_reduce(count N, f32, max) #2"},
-    {"count", sum, [](ProcessGroup& group, Buffer data) { group.all_reduce(shorter(data)); },
+    {"count", sum, [](Communicator& group, Buffer data) { group.all_reduce(shorter(data)); },
      "all_reduce(count N, f32, sum) #2", "all_reduce(count M, f32, sum) #2"},
-    {"root", cast, [](ProcessGroup& group, Buffer data) { group.broadcast(data, 1); },
+    {"root", cast, [](Communicator& group, Buffer data) { group.broadcast(data, 1); },
      "broadcast(count N, f32, root 0) #2", "broadcast(count N, f32, root 1) #2"},
-    {"count_of_broadcast", cast, [](ProcessGroup& group, Buffer data) { group.broadcast(shorter(data), 0); },
+    {"count_of_broadcast", cast, [](Communicator& group, Buffer data) { group.broadcast(shorter(data), 0); },
      "broadcast(count N, f32, root 0) #2", "broadcast(count M, f32, root 0) #2"},
 };
 
 LOCKSTEP_PROCESS_ROLE(disagrees) {
-  return run_until_failure(options(), [](ProcessGroup& group) {
+  return run_until_failure(options(), [](Communicator& group) {
     const auto& difference = kDifferences[std::atoi(std::getenv("TEST_DIFFERENCE"))];
     std::vector<float> data(static_cast<std::size_t>(std::atol(std::getenv("TEST_COUNT"))));
     group.barrier();
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(All, Disagreement,
                          name_of);
 
 LOCKSTEP_PROCESS_ROLE(aborted_by_rank_1) {
-  return run_until_failure(options(), [](ProcessGroup& group) {
+  return run_until_failure(options(), [](Communicator& group) {
     group.barrier();
     if (group.rank() == 1) {
       std::vector<float> data(10);

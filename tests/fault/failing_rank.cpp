@@ -29,10 +29,10 @@ void report_failure(const Status& failure) {
   print_mark(fmt::format("{}{}: {}", kFailureMark, Clock::now().time_since_epoch().count(), failure.to_string()));
 }
 
-int run_until_failure(const GroupOptions& options, const std::function<void(ProcessGroup&)>& body) {
+int run_until_failure(const CommunicatorOptions& options, const std::function<void(Communicator&)>& body) {
   const NothingLeftBehind nothing;
   {
-    auto group = ProcessGroup::create({.group = options});
+    auto group = Communicator::create({.group = options});
     print_mark("joined");
     const Status failure = error_of([&] { body(*group); });
     require(!failure.ok(), "the body ended without an error");

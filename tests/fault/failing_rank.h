@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/group/process_group.h>
+#include <lockstep/communicator/communicator.h>
 
 #include <atomic>
 #include <chrono>
@@ -36,7 +36,7 @@ void report_failure(const Status& failure);
 // Joins the world with `options`, says "joined", runs `body`, which must end with the group's error;
 // reports that error; checks that later calls fail at once with the same code, that the group can be
 // destroyed without delay, and that nothing is left behind. For use as a whole role.
-int run_until_failure(const GroupOptions& options, const std::function<void(ProcessGroup&)>& body);
+int run_until_failure(const CommunicatorOptions& options, const std::function<void(Communicator&)>& body);
 
 // ---- in the test ----
 

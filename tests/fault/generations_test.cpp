@@ -19,7 +19,7 @@ std::shared_ptr<Store> common_store() {
   return value_or_throw(TcpStore::connect("127.0.0.1", port, Secret(), in_seconds(30)));
 }
 
-void expect_sum(ProcessGroup& group) {
+void expect_sum(Communicator& group) {
   std::vector<double> data(3000, group.rank() + 1.0);
   group.all_reduce(std::span(data));
   require(data.front() == group.size() * (group.size() + 1) / 2.0, "a wrong sum");
@@ -32,7 +32,7 @@ LOCKSTEP_PROCESS_ROLE(shrinks) {
   {
     const auto store = common_store();
     for (int size = world_size_from_environment(); size > 1; --size) {
-      const auto group = ProcessGroup::create(store, rank_from_environment(), size, patient_options());
+      const auto group = Communicator::create(store, rank_from_environment(), size, patient_options());
       expect_sum(*group);
       print_mark(fmt::format("generation of {} stands", size));
       const Status failure = error_of([&] {
@@ -40,7 +40,7 @@ LOCKSTEP_PROCESS_ROLE(shrinks) {
       });
       require(failure.code() == StatusCode::peer_lost, failure.to_string());
     }
-    const auto alone = ProcessGroup::create(store, 0, 1, patient_options());
+    const auto alone = Communicator::create(store, 0, 1, patient_options());
     expect_sum(*alone);
   }
   nothing.check();
@@ -72,7 +72,7 @@ LOCKSTEP_PROCESS_ROLE(fails_again_and_again) {
     const int rank = rank_from_environment();
     const int size = world_size_from_environment();
     for (int generation = 0; generation < 20; ++generation) {
-      const auto group = ProcessGroup::create(store, rank, size, patient_options());
+      const auto group = Communicator::create(store, rank, size, patient_options());
       const auto memory = group->allocate(1 << 20);
       expect_sum(*group);
       const bool troublemaker = rank == generation % size;

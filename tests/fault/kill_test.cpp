@@ -13,18 +13,18 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-GroupOptions options() { return {.init_timeout = 60s, .timeout = 60s}; }
+CommunicatorOptions options() { return {.init_timeout = 60s, .timeout = 60s}; }
 int victim() { return std::atoi(std::getenv("TEST_VICTIM")); }
-bool is_victim(const ProcessGroup& group) { return group.rank() == victim(); }
+bool is_victim(const Communicator& group) { return group.rank() == victim(); }
 
 // Waits for the kill; what the others wait for does not come.
-void wait_for_the_end(ProcessGroup& group) {
+void wait_for_the_end(Communicator& group) {
   print_mark("ready");
   const auto until = in_seconds(60);
   while (group.health().ok() && !until.expired()) std::this_thread::sleep_for(1ms);
 }
 
-void reduce_for_ever(ProcessGroup& group, Buffer data) {
+void reduce_for_ever(Communicator& group, Buffer data) {
   for (int turn = 0;; ++turn) {
     group.all_reduce(data);
     if (turn == 2) print_mark("ready");
@@ -32,7 +32,7 @@ void reduce_for_ever(ProcessGroup& group, Buffer data) {
 }
 
 LOCKSTEP_PROCESS_ROLE(idle) {
-  return run_until_failure(options(), [](ProcessGroup& group) {
+  return run_until_failure(options(), [](Communicator& group) {
     group.barrier();
     wait_for_the_end(group);
     group.barrier();
@@ -40,7 +40,7 @@ LOCKSTEP_PROCESS_ROLE(idle) {
 }
 
 LOCKSTEP_PROCESS_ROLE(small_operations) {
-  return run_until_failure(options(), [](ProcessGroup& group) {
+  return run_until_failure(options(), [](Communicator& group) {
     float value = 1;
     reduce_for_ever(group, Buffer(&value, 1, DType::f32));
   });
@@ -54,14 +54,14 @@ constexpr std::size_t kLargeBytes = std::size_t{64} << 20;
 #endif
 
 LOCKSTEP_PROCESS_ROLE(large_private_operations) {
-  return run_until_failure(options(), [](ProcessGroup& group) {
+  return run_until_failure(options(), [](Communicator& group) {
     std::vector<float> data(kLargeBytes / sizeof(float));
     reduce_for_ever(group, std::span(data));
   });
 }
 
 LOCKSTEP_PROCESS_ROLE(large_registered_operations) {
-  return run_until_failure(options(), [](ProcessGroup& group) {
+  return run_until_failure(options(), [](Communicator& group) {
     const auto memory = group.allocate(kLargeBytes);
     reduce_for_ever(group, Buffer(memory->data(), kLargeBytes / sizeof(float), DType::f32));
   });
@@ -69,7 +69,7 @@ LOCKSTEP_PROCESS_ROLE(large_registered_operations) {
 
 // The victim is in a subgroup that works; the world waits beside it.
 LOCKSTEP_PROCESS_ROLE(subgroup_operations) {
-  return run_until_failure(options(), [](ProcessGroup& world) {
+  return run_until_failure(options(), [](Communicator& world) {
     const auto subgroup = world.split(0, -world.rank());
     std::vector<float> data(1000);
     const Status failure = error_of([&] { reduce_for_ever(*subgroup, std::span(data)); });
@@ -81,7 +81,7 @@ LOCKSTEP_PROCESS_ROLE(subgroup_operations) {
 }
 
 LOCKSTEP_PROCESS_ROLE(pending_asynchronous_operations) {
-  return run_until_failure(options(), [](ProcessGroup& group) {
+  return run_until_failure(options(), [](Communicator& group) {
     if (is_victim(group)) return wait_for_the_end(group);
     std::vector<std::vector<float>> data(5, std::vector<float>(10000));
     std::vector<Work> works;
@@ -97,7 +97,7 @@ LOCKSTEP_PROCESS_ROLE(pending_asynchronous_operations) {
 
 // Some receive what never comes, one sends what nobody takes.
 LOCKSTEP_PROCESS_ROLE(messages) {
-  return run_until_failure(options(), [](ProcessGroup& group) {
+  return run_until_failure(options(), [](Communicator& group) {
     if (is_victim(group)) return wait_for_the_end(group);
     std::vector<float> data(kLargeBytes / sizeof(float));
     const bool sends = group.rank() == (victim() + 1) % group.size();
@@ -111,7 +111,7 @@ LOCKSTEP_PROCESS_ROLE(messages) {
 // The victim destroys its group, but cannot finish: a message of its is not taken. The others wait.
 LOCKSTEP_PROCESS_ROLE(teardown) {
   if (std::atoi(std::getenv("RANK")) == victim()) {
-    auto group = ProcessGroup::create({.group = options()});
+    auto group = Communicator::create({.group = options()});
     std::vector<float> data(kLargeBytes / sizeof(float));
     const Work work = group->send_async(std::span<const float>(data), (victim() + 1) % group->size());
     print_mark("joined");
@@ -119,7 +119,7 @@ LOCKSTEP_PROCESS_ROLE(teardown) {
     group.reset();
     return 0;
   }
-  return run_until_failure(options(), [](ProcessGroup& group) {
+  return run_until_failure(options(), [](Communicator& group) {
     print_mark("ready");
     group.barrier();
   });

@@ -20,8 +20,8 @@ constexpr double kHeartbeatSeconds = 1.5;
 constexpr double kNoticedSeconds = kHeartbeatSeconds + 1.0;
 
 LOCKSTEP_PROCESS_ROLE(works_with_short_heartbeat) {
-  const GroupOptions options{.init_timeout = 60s, .timeout = 60s, .heartbeat = 1500ms};
-  return run_until_failure(options, [](ProcessGroup& group) {
+  const CommunicatorOptions options{.init_timeout = 60s, .timeout = 60s, .peer_timeout = 1500ms};
+  return run_until_failure(options, [](Communicator& group) {
     std::vector<float> data(5000);
     for (int turn = 0;; ++turn) {
       group.all_reduce(std::span(data));
@@ -102,8 +102,8 @@ TEST(KillOnAnotherHost, IsNoticedInTime) {
 
 // Rank 2 is alive, but elsewhere in its program.
 LOCKSTEP_PROCESS_ROLE(one_does_not_come) {
-  const GroupOptions options{.init_timeout = 60s, .timeout = 1500ms, .warn_after = 300ms};
-  return run_until_failure(options, [](ProcessGroup& group) {
+  const CommunicatorOptions options{.init_timeout = 60s, .timeout = 1500ms, .warn_after = 300ms};
+  return run_until_failure(options, [](Communicator& group) {
     if (group.rank() == 2) {
       const auto until = in_seconds(60);
       while (group.health().ok() && !until.expired()) std::this_thread::sleep_for(1ms);

@@ -24,7 +24,7 @@ volatile int g_value = 0;
 void read_from_nowhere() { g_value = read_from(g_nowhere); }
 
 int all_reduce_until_failure(int culprit, void (*fail)()) {
-  auto group = lockstep::ProcessGroup::create();
+  auto group = lockstep::Communicator::create();
   std::vector<float> values(1000, 1.0F);
   for (int step = 0; step < 1'000'000; ++step) {
     if (step == 10 && group->rank() == culprit) fail();
@@ -34,7 +34,7 @@ int all_reduce_until_failure(int culprit, void (*fail)()) {
 }
 
 int sum() {
-  auto group = lockstep::ProcessGroup::create();
+  auto group = lockstep::Communicator::create();
   std::vector<float> values(4, static_cast<float>(group->rank() + 1));
   group->all_reduce(lockstep::Buffer(std::span(values)));
   std::printf("sum %.0f\n", static_cast<double>(values[0]));

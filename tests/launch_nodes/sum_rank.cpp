@@ -1,6 +1,6 @@
 // A rank that sums rank + 1 over the world and says what it got. It knows nothing of who started it.
 #include <fmt/format.h>
-#include <lockstep/group/process_group.h>
+#include <lockstep/communicator/communicator.h>
 
 #include <chrono>
 #include <cstdio>
@@ -8,7 +8,7 @@
 
 int main() {
   try {
-    const auto group = lockstep::ProcessGroup::create({.group = {.init_timeout = std::chrono::seconds(30)}});
+    const auto group = lockstep::Communicator::create({.group = {.init_timeout = std::chrono::seconds(30)}});
     double sum = group->rank() + 1.0;
     group->all_reduce(std::span(&sum, 1));
     // One write, so that the lines of several ranks do not mix.

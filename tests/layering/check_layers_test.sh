@@ -9,14 +9,14 @@ failures=0
 fresh_tree() {
   rm -rf "$root/include" "$root/src"
   mkdir -p "$root/include/lockstep/base" "$root/include/lockstep/ddp" "$root/src/base" "$root/src/store" \
-    "$root/src/transport/shm" "$root/src/collectives" "$root/src/group" "$root/src/ddp"
+    "$root/src/transport/shm" "$root/src/collectives" "$root/src/communicator" "$root/src/ddp"
   printf '#pragma once\n#include <string>\n' >"$root/include/lockstep/base/status.h"
   printf '#pragma once\n#include "lockstep/base/status.h"\n#include "lockstep/base/x.h"\n' >"$root/include/lockstep/engine.h"
   printf '#pragma once\n#include <sys/socket.h>\n#include "lockstep/base/status.h"\n' >"$root/src/base/socket.h"
-  printf '#pragma once\n#include "base/socket.h"\n' >"$root/src/transport/shm/area.h"
+  printf '#pragma once\n#include "base/net/socket.h"\n' >"$root/src/transport/shm/area.h"
   printf '#include "collectives/ring.h"\n#include <fmt/format.h>\n#include "transport/shm/area.h"\n' \
     >"$root/src/collectives/ring.cpp"
-  printf '#include <torch/torch.h>\n#include "base/socket.h"\n' >"$root/src/ddp/reducer.cpp"
+  printf '#include <torch/torch.h>\n#include "base/net/socket.h"\n' >"$root/src/ddp/reducer.cpp"
 }
 
 # expect "<what>" <file> <content> <words of the message>
@@ -40,14 +40,14 @@ if ! output=$(sh "$checker" "$root"); then
 fi
 
 expect_violation "upward include" src/base/x.cpp '#include "store/y.h"\n' 'layer base must not include "store/y.h"'
-expect_violation "upward public include" src/base/x.cpp '#include <lockstep/group/y.h>\n' 'of layer group'
+expect_violation "upward public include" src/base/x.cpp '#include <lockstep/communicator/y.h>\n' 'of layer communicator'
 expect_violation "sideways include" src/store/x.cpp '#include "transport/y.h"\n' 'of layer transport'
 expect_violation "collectives know no rendezvous" src/collectives/x.cpp '  #  include "rendezvous/y.h"\n' 'of layer rendezvous'
-expect_violation "nested folder" src/transport/shm/x.cpp '#include "group/y.h"\n' 'layer transport must not'
+expect_violation "nested folder" src/transport/shm/x.cpp '#include "communicator/y.h"\n' 'layer transport must not'
 expect_violation "unknown layer" src/mystery/x.cpp 'int x;\n' 'layer mystery has no line'
-expect_violation "torch" src/group/x.cpp '#include <torch/torch.h>\n' 'outside ddp'
+expect_violation "torch" src/communicator/x.cpp '#include <torch/torch.h>\n' 'outside ddp'
 expect_violation "ATen" src/base/x.cpp '#include <ATen/ATen.h>\n' 'outside ddp'
-expect_violation "MPI" src/group/x.cpp '#include <mpi.h>\n' 'outside mpi_plugin'
+expect_violation "MPI" src/communicator/x.cpp '#include <mpi.h>\n' 'outside mpi_plugin'
 expect_violation "c10 in a public header" include/lockstep/base/x.h '#pragma once\n#include <c10/util/a.h>\n' 'outside ddp'
 expect_violation "private header in a public one" include/lockstep/base/x.h '#pragma once\n#include "base/y.h"\n' 'private'
 expect_violation "library in a public header" include/lockstep/base/x.h '#pragma once\n#include <fmt/format.h>\n' 'standard library'

@@ -31,15 +31,17 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error("wrong: " + what);
 }
 
-GroupOptions options() {
-  GroupOptions result;
+CommunicatorOptions options() {
+  CommunicatorOptions result;
   result.init_timeout = std::chrono::seconds(30);
   result.timeout = std::chrono::seconds(30);
-  result.heartbeat = std::chrono::seconds(2);
+  result.peer_timeout = std::chrono::seconds(2);
   return result;
 }
 
-World join(const GroupOptions& how = options()) { return value_or_throw(MpiCommunicator::create_world("mpi", how)); }
+World join(const CommunicatorOptions& how = options()) {
+  return value_or_throw(MpiCommunicator::create_world("mpi", how));
+}
 
 template <typename T>
 std::vector<T> numbers(std::size_t count, int rank) {
@@ -372,7 +374,7 @@ int not_all() {
     std::this_thread::sleep_for(std::chrono::seconds(3));
     return 0;
   }
-  GroupOptions how = options();
+  CommunicatorOptions how = options();
   how.init_timeout = std::chrono::milliseconds(1500);
   const auto world = MpiCommunicator::create_world("mpi", how);
   say(fmt::format("rank {}: {}", rank, world.status().to_string()));

@@ -16,7 +16,7 @@ using conformance::Kind;
 using conformance::Memory;
 
 // Every collective in private, registered and mixed memory, as the conformance suite checks it.
-void run_every_collective(ProcessGroup& group) {
+void run_every_collective(Communicator& group) {
   conformance::Values values(group.size(), 1, false);
   std::vector<Call> calls;
   for (const std::size_t count : {0, 1, 7, 1000, 30011, 300007}) {
@@ -144,7 +144,7 @@ LOCKSTEP_PROCESS_ROLE(asynchronous_from_threads) {
     constexpr int kThreads = 3;
     std::vector<int> everybody(static_cast<std::size_t>(world->size()));
     std::iota(everybody.begin(), everybody.end(), 0);
-    std::vector<std::shared_ptr<ProcessGroup>> groups;
+    std::vector<std::shared_ptr<Communicator>> groups;
     for (int i = 0; i < kThreads; ++i) groups.push_back(world->new_group(everybody));
     std::atomic<int> continuations{0};
     std::vector<std::thread> threads;

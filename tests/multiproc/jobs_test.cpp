@@ -21,7 +21,7 @@ StartOptions at_store_of(const TcpStoreServer& server) {
                           {"LOCKSTEP_STORE_FD", std::nullopt}}};
 }
 
-void sum_once(ProcessGroup& group) {
+void sum_once(Communicator& group) {
   std::vector<double> data(1000, group.rank() + 1.0);
   group.all_reduce(std::span(data));
   require(data.back() == group.size() * (group.size() + 1) / 2.0, "a wrong sum");
@@ -68,7 +68,7 @@ TEST(Jobs, RunWithASecret) {
 LOCKSTEP_PROCESS_ROLE(expects_refusal) {
   const NothingLeftBehind nothing;
   try {
-    ProcessGroup::create({.group = {.init_timeout = std::chrono::seconds(3)}});
+    Communicator::create({.group = {.init_timeout = std::chrono::seconds(3)}});
   } catch (const Error& error) {
     print_mark("refused: " + error.status().to_string());
   }

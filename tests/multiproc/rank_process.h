@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <lockstep/group/process_group.h>
+#include <lockstep/communicator/communicator.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -25,10 +25,10 @@ inline int rank_from_environment() { return std::atoi(std::getenv("RANK")); }
 inline int world_size_from_environment() { return std::atoi(std::getenv("WORLD_SIZE")); }
 
 // For operations that are to succeed: long enough for a busy machine, short enough for a test.
-inline GroupOptions patient_options() {
+inline CommunicatorOptions patient_options() {
   return {.init_timeout = std::chrono::seconds(60), .timeout = std::chrono::seconds(60)};
 }
-inline std::shared_ptr<ProcessGroup> join_world() { return ProcessGroup::create({.group = patient_options()}); }
+inline std::shared_ptr<Communicator> join_world() { return Communicator::create({.group = patient_options()}); }
 
 // Remembers what the process holds, and fails unless it holds the same in the end. Make it before
 // the first group.

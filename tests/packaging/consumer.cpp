@@ -6,7 +6,7 @@
 #include <span>
 
 int main() {
-  auto group = lockstep::ProcessGroup::create_threads(1).front();
+  auto group = lockstep::Communicator::create_threads(1).front();
   std::array<float, 4> data = {1, 2, 3, 4};
   group->all_reduce(std::span(data), {.op = lockstep::ReduceOp::avg});
   if (data[3] != 4) return 1;

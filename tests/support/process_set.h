@@ -1,7 +1,7 @@
 // Several ranks as processes of a test: the test program starts itself again, once for each rank.
 //
 //   LOCKSTEP_PROCESS_ROLE(sum_rank) {           // runs in each child; the result is its exit code
-//     auto group = lockstep::ProcessGroup::create();
+//     auto group = lockstep::Communicator::create();
 //     print_mark("joined");
 //     ...
 //     return 0;

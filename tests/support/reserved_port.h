@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "base/unique_fd.h"
 
 namespace lockstep::testing {

@@ -11,20 +11,28 @@
 
 #include <c10/core/DeviceType.h>
 #include <c10/util/intrusive_ptr.h>
+#include <torch/version.h>
 
 #include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "lockstep/ddp/torch_compat.h"
-
 // Only declared here, so that this header serves a LibTorch without c10d too.
 namespace c10d {
+class Backend;
+class ProcessGroup;
 class Store;
 }  // namespace c10d
 
 namespace lockstep {
+
+// What LibTorch's engines derive from. The calls that Lockstep makes have the same names in both.
+#if TORCH_VERSION_MAJOR >= 2
+using C10dBackend = ::c10d::Backend;
+#else
+using C10dBackend = ::c10d::ProcessGroup;
+#endif
 
 struct C10dBackendArguments {
   // The job's own store, behind its secret, with keys that belong to this group alone.
@@ -65,7 +73,6 @@ struct C10dBackendTraits {
   std::function<void(C10dBackend&)> close = {};
 };
 
-// C10dBackend is what LibTorch's engines derive from, c10d::Backend (c10d::ProcessGroup until 1.13).
 using C10dBackendFactory = std::function<c10::intrusive_ptr<C10dBackend>(const C10dBackendArguments&)>;
 
 // Makes `name` (lower case) a backend. Before init_process_group. Throws Error if the name is taken, or if this

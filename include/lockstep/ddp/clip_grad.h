@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/ddp/tensor_group.h"
+#include "lockstep/ddp/process_group.h"
 
 namespace lockstep {
 
@@ -22,7 +22,7 @@ struct ClipGradOptions {
   // Throw Error, on all ranks, if the norm is infinite or NaN; the gradients are then unchanged.
   bool error_if_nonfinite = false;
   // Null: the default group, or none if there is none.
-  std::shared_ptr<TensorGroup> group = nullptr;
+  std::shared_ptr<ProcessGroup> group = nullptr;
 };
 
 // Scales the gradients of `parameters` so that their norm is at most `max_norm`, and returns the norm that

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/ddp/tensor_group.h"
+#include "lockstep/ddp/process_group.h"
 
 namespace lockstep {
 
@@ -70,11 +70,11 @@ class CommHook {
   virtual ~CommHook() = default;
   virtual const char* name() const = 0;
   // May modify bucket.buffer(), which lives until the future is complete.
-  virtual HookFuture run(const GradBucket& bucket, TensorGroup& group) = 0;
+  virtual HookFuture run(const GradBucket& bucket, ProcessGroup& group) = 0;
 };
 
 // A hook from a function.
 std::shared_ptr<CommHook> make_comm_hook(std::string name,
-                                         std::function<HookFuture(const GradBucket&, TensorGroup&)> function);
+                                         std::function<HookFuture(const GradBucket&, ProcessGroup&)> function);
 
 }  // namespace lockstep

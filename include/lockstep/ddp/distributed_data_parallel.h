@@ -85,7 +85,7 @@ class DistributedDataParallel {
   void verify_in_sync() { synchronizer_->verify_in_sync(); }
   void register_comm_hook(std::shared_ptr<CommHook> hook) { synchronizer_->register_comm_hook(std::move(hook)); }
   const DdpLoggingData& logging_data() const { return synchronizer_->logging_data(); }
-  const std::shared_ptr<TensorGroup>& process_group() const { return synchronizer_->process_group(); }
+  const std::shared_ptr<ProcessGroup>& process_group() const { return synchronizer_->process_group(); }
   GradientSynchronizer& synchronizer() { return *synchronizer_; }
 
  private:

@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "lockstep/ddp/comm_hook.h"
-#include "lockstep/ddp/options.h"
+#include "lockstep/ddp/ddp_options.h"
 
 namespace lockstep {
 
@@ -99,7 +99,7 @@ class GradientSynchronizer {
   void register_comm_hook(std::shared_ptr<CommHook> hook);
 
   const DdpLoggingData& logging_data() const;
-  const std::shared_ptr<TensorGroup>& process_group() const;
+  const std::shared_ptr<ProcessGroup>& process_group() const;
 
  private:
   class Impl;

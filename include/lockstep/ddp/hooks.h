@@ -70,7 +70,7 @@ struct PostLocalSgdOptions {
   // Steps in which gradients are averaged over all ranks.
   std::int64_t start_step = 1000;
   // After that: over these ranks (usually those of one host). Null: not at all. Throws Error if this rank is not one.
-  std::shared_ptr<TensorGroup> subgroup = nullptr;
+  std::shared_ptr<ProcessGroup> subgroup = nullptr;
 };
 // From start_step on, replicas train on their own, or with their subgroup, and drift apart until a
 // PeriodicModelAverager (model_averaging.h) brings them together. Do not use DdpOptions::verify_every with it.

@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/ddp/tensor_group.h"
+#include "lockstep/ddp/process_group.h"
 
 namespace lockstep {
 
-class ProcessGroup;
+class Communicator;
 
 struct ProcessGroupOptions {
   // Who moves the tensors: "lockstep", "gloo", "nccl", "mpi", ..., or one for each kind of device,
@@ -32,12 +32,12 @@ struct ProcessGroupOptions {
   // How long forming the group may take.
   std::chrono::milliseconds init_timeout{std::chrono::minutes(5)};
   // A peer that is silent this long is lost.
-  std::chrono::milliseconds heartbeat{std::chrono::seconds(10)};
+  std::chrono::milliseconds peer_timeout{std::chrono::seconds(10)};
   std::string group_name = "world";
 };
 
 // Meets the other ranks and makes the default group. Throws Error; also if there is one already.
-std::shared_ptr<TensorGroup> init_process_group(const ProcessGroupOptions& options = {});
+std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& options = {});
 // Drops the default group: finishes what was issued and says goodbye. Objects that still hold it (a
 // DistributedDataParallel) keep it alive until they go. Nothing if there is none.
 void destroy_process_group();
@@ -45,21 +45,21 @@ void destroy_process_group();
 bool is_initialized();
 // Of the default group, or of `group`. Throw Error if there is neither. Rank and size are -1 for a group that this
 // process is not in.
-int get_rank(const std::shared_ptr<TensorGroup>& group = nullptr);
-int get_world_size(const std::shared_ptr<TensorGroup>& group = nullptr);
-const std::string& get_backend(const std::shared_ptr<TensorGroup>& group = nullptr);
+int get_rank(const std::shared_ptr<ProcessGroup>& group = nullptr);
+int get_world_size(const std::shared_ptr<ProcessGroup>& group = nullptr);
+const std::string& get_backend(const std::shared_ptr<ProcessGroup>& group = nullptr);
 // `group` itself, or the default group, to communicate with. Throws Error if there is none, or if this process is not
 // in the group.
-std::shared_ptr<TensorGroup> group_or_default(const std::shared_ptr<TensorGroup>& group = nullptr);
+std::shared_ptr<ProcessGroup> group_or_default(const std::shared_ptr<ProcessGroup>& group = nullptr);
 
 // A group of some ranks of the default group, in ascending order, as in PyTorch: the lowest becomes rank 0 of the new
 // group, whatever the order of `ranks`. Every rank may call it. Those that are not in `ranks` do not communicate, and
 // get an object for non-members (subgroups.h says what it does). Throws Error, on every rank, if a rank is named twice
 // or there is no such rank. subgroups.h makes several groups at once, and translates ranks.
-std::shared_ptr<TensorGroup> new_group(const std::vector<int>& ranks, const std::string& name = "");
+std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks, const std::string& name = "");
 
 // Puts tensors on an engine group that the caller has made.
-std::shared_ptr<TensorGroup> make_tensor_group(std::shared_ptr<ProcessGroup> group);
+std::shared_ptr<ProcessGroup> make_process_group(std::shared_ptr<Communicator> group);
 
 // The default group for the length of a scope.
 class ProcessGroupScope {
@@ -72,12 +72,12 @@ class ProcessGroupScope {
   ProcessGroupScope(const ProcessGroupScope&) = delete;
   ProcessGroupScope& operator=(const ProcessGroupScope&) = delete;
 
-  const std::shared_ptr<TensorGroup>& group() const { return group_; }
+  const std::shared_ptr<ProcessGroup>& group() const { return group_; }
   int rank() const { return group_->rank(); }
   int world_size() const { return group_->size(); }
 
  private:
-  std::shared_ptr<TensorGroup> group_;
+  std::shared_ptr<ProcessGroup> group_;
 };
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/ddp/tensor_group.h"
+#include "lockstep/ddp/process_group.h"
 
 namespace lockstep {
 
@@ -21,7 +21,7 @@ struct ModelAveragerOptions {
   // Steps before the first one.
   std::int64_t warmup_steps = 0;
   // Null: the default group.
-  std::shared_ptr<TensorGroup> group = nullptr;
+  std::shared_ptr<ProcessGroup> group = nullptr;
 };
 
 // Not thread-safe. Every rank calls average_parameters() once per step, with the same parameters in the
@@ -41,7 +41,7 @@ class PeriodicModelAverager {
  private:
   const std::int64_t period_;
   const std::int64_t warmup_steps_;
-  const std::shared_ptr<TensorGroup> group_;
+  const std::shared_ptr<ProcessGroup> group_;
   std::int64_t step_ = 0;
 };
 

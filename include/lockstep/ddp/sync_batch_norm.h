@@ -22,7 +22,7 @@
 #include <memory>
 #include <utility>
 
-#include "lockstep/ddp/tensor_group.h"
+#include "lockstep/ddp/process_group.h"
 
 namespace lockstep {
 
@@ -31,9 +31,9 @@ namespace lockstep {
 class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
   // `group`: null means the default group, looked up in the first forward in training.
-  explicit SyncBatchNormImpl(std::int64_t num_features, std::shared_ptr<TensorGroup> group = nullptr)
+  explicit SyncBatchNormImpl(std::int64_t num_features, std::shared_ptr<ProcessGroup> group = nullptr)
       : SyncBatchNormImpl(torch::nn::BatchNormOptions(num_features), std::move(group)) {}
-  explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, std::shared_ptr<TensorGroup> group = nullptr)
+  explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, std::shared_ptr<ProcessGroup> group = nullptr)
       : NormImplBase(options), group_(std::move(group)) {}
 
   at::Tensor forward(const at::Tensor& input);
@@ -43,8 +43,8 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, t
   void _check_input_dim(const at::Tensor& input) override;
 
  private:
-  std::shared_ptr<TensorGroup> group_;
-  std::shared_ptr<TensorGroup> own_group_;  // the layers' group; made when first needed
+  std::shared_ptr<ProcessGroup> group_;
+  std::shared_ptr<ProcessGroup> own_group_;  // the layers' group; made when first needed
 };
 TORCH_MODULE(SyncBatchNorm);
 
@@ -58,10 +58,10 @@ TORCH_MODULE(SyncBatchNorm);
 // Module::to() to another type; on another device it throws Error in training. One whose tensors were all replaced
 // is converted no longer. torch's own check stays: a converted layer wants more than one
 // value per channel on every rank (or none).
-int convert_sync_batchnorm(torch::nn::Module& module, const std::shared_ptr<TensorGroup>& group = nullptr);
+int convert_sync_batchnorm(torch::nn::Module& module, const std::shared_ptr<ProcessGroup>& group = nullptr);
 template <typename Holder>
 requires requires(Holder& holder) { static_cast<torch::nn::Module&>(*holder); }
-int convert_sync_batchnorm(Holder&& holder, const std::shared_ptr<TensorGroup>& group = nullptr) {
+int convert_sync_batchnorm(Holder&& holder, const std::shared_ptr<ProcessGroup>& group = nullptr) {
   return convert_sync_batchnorm(static_cast<torch::nn::Module&>(*holder), group);
 }
 

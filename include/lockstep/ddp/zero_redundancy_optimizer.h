@@ -25,13 +25,13 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/ddp/tensor_group.h"
+#include "lockstep/ddp/process_group.h"
 
 namespace lockstep {
 
 struct ZeroOptions {
   // Null: the default group.
-  std::shared_ptr<TensorGroup> group = nullptr;
+  std::shared_ptr<ProcessGroup> group = nullptr;
 };
 
 namespace detail {
@@ -77,7 +77,7 @@ class ShardedOptimizer : public torch::optim::Optimizer {
   void make_parcels();
   void exchange_parameters();
 
-  const std::shared_ptr<TensorGroup> group_;
+  const std::shared_ptr<ProcessGroup> group_;
   const Factory factory_;
   std::vector<int> owners_;
   std::unique_ptr<torch::optim::Optimizer> local_;

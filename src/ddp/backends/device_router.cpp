@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "group/work_state.h"
+#include "communicator/work_state.h"
 
 namespace lockstep::detail {
 
@@ -43,15 +43,15 @@ Work all_of(std::vector<Work> works) {
 
 }  // namespace
 
-DeviceRouter::DeviceRouter(std::string backend, std::map<std::string, std::shared_ptr<TensorGroup>> groups)
+DeviceRouter::DeviceRouter(std::string backend, std::map<std::string, std::shared_ptr<ProcessGroup>> groups)
     : backend_(std::move(backend)), groups_(std::move(groups)) {}
 
-std::shared_ptr<TensorGroup> DeviceRouter::group_for(const at::Device& device) const {
+std::shared_ptr<ProcessGroup> DeviceRouter::group_for(const at::Device& device) const {
   const auto found = groups_.find(kind_of(device));
   return found == groups_.end() ? nullptr : found->second;
 }
 
-TensorGroup& DeviceRouter::for_tensor(const at::Tensor& tensor) const {
+ProcessGroup& DeviceRouter::for_tensor(const at::Tensor& tensor) const {
   if (const auto group = group_for(tensor.device())) return *group;
   throw Error(check(tensor, std::nullopt));
 }
@@ -125,8 +125,8 @@ at::Tensor DeviceRouter::empty(std::int64_t count, at::ScalarType dtype, at::Dev
   return (group ? *group : first()).empty(count, dtype, device);
 }
 
-std::shared_ptr<TensorGroup> DeviceRouter::make_subgroup(std::span<const int> ranks, const std::string& name) {
-  std::map<std::string, std::shared_ptr<TensorGroup>> groups;
+std::shared_ptr<ProcessGroup> DeviceRouter::make_subgroup(std::span<const int> ranks, const std::string& name) {
+  std::map<std::string, std::shared_ptr<ProcessGroup>> groups;
   for (const auto& [device, group] : groups_) groups[device] = group->new_group(ranks, name);
   return std::make_shared<DeviceRouter>(backend_, std::move(groups));
 }

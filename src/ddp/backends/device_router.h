@@ -5,17 +5,17 @@
 #include <map>
 #include <string>
 
-#include "lockstep/ddp/tensor_group.h"
+#include "lockstep/ddp/process_group.h"
 
 namespace lockstep::detail {
 
 // Operations of different devices run independently of each other: only those of one device are in order.
 // barrier() waits for all ranks on every group. When one group dies, the router's health is that group's.
-class DeviceRouter final : public TensorGroup {
+class DeviceRouter final : public ProcessGroup {
  public:
   // By kind of device ("cpu", "cuda"); at least one. The first in order of name answers what does not
   // depend on a device ("cpu" before "cuda").
-  DeviceRouter(std::string backend, std::map<std::string, std::shared_ptr<TensorGroup>> groups);
+  DeviceRouter(std::string backend, std::map<std::string, std::shared_ptr<ProcessGroup>> groups);
 
   const std::string& backend() const override { return backend_; }
   int rank() const override { return first().rank(); }
@@ -46,17 +46,17 @@ class DeviceRouter final : public TensorGroup {
   Status health() const override;
 
   // The group for this device, or null.
-  std::shared_ptr<TensorGroup> group_for(const at::Device& device) const;
+  std::shared_ptr<ProcessGroup> group_for(const at::Device& device) const;
 
  protected:
-  std::shared_ptr<TensorGroup> make_subgroup(std::span<const int> ranks, const std::string& name) override;
+  std::shared_ptr<ProcessGroup> make_subgroup(std::span<const int> ranks, const std::string& name) override;
 
  private:
-  TensorGroup& first() const { return *groups_.begin()->second; }
-  TensorGroup& for_tensor(const at::Tensor& tensor) const;
+  ProcessGroup& first() const { return *groups_.begin()->second; }
+  ProcessGroup& for_tensor(const at::Tensor& tensor) const;
 
   const std::string backend_;
-  const std::map<std::string, std::shared_ptr<TensorGroup>> groups_;
+  const std::map<std::string, std::shared_ptr<ProcessGroup>> groups_;
 };
 
 }  // namespace lockstep::detail

@@ -8,10 +8,10 @@
 #include <mutex>
 
 #include "base/log.h"
+#include "ddp/backends/c10d/c10d_engine.h"
 #include "ddp/backends/device_router.h"
-#include "ddp/backends/mpi_group.h"
-#include "ddp/c10d/c10d_engine.h"
-#include "ddp/engine_group.h"
+#include "ddp/backends/engine/engine_group.h"
+#include "ddp/backends/mpi/mpi_group.h"
 
 namespace lockstep::detail {
 
@@ -24,23 +24,22 @@ struct Registry {
 
 BackendEntry lockstep_backend() {
   return {[] { return Status(); },
-          [](GroupFoundation& foundation) { return std::make_shared<EngineGroup>(foundation.watch().group); }};
+          [](GroupRequest& request) { return std::make_shared<EngineGroup>(request.watch().group); }};
 }
 
 // MPI itself, through a plug-in.
 BackendEntry mpi_backend(const std::string& name) {
   return {[name] { return mpi_available(name); },
-          [name](GroupFoundation& foundation) { return make_mpi_group(foundation.options(), name); }};
+          [name](GroupRequest& request) { return make_mpi_group(request.options(), name); }};
 }
 
 // The plug-in of the MPI at hand; without any, the MPI of a LibTorch that was built with one.
 BackendEntry any_mpi_backend() {
   const BackendEntry ours = mpi_backend("mpi");
   const BackendEntry of_libtorch = mpi_of_libtorch_backend();
-  return {[=] { return of_libtorch.available().ok() ? Status() : ours.available(); },
-          [=](GroupFoundation& foundation) {
-            return ours.available().ok() ? ours.make(foundation) : of_libtorch.make(foundation);
-          }};
+  return {
+      [=] { return of_libtorch.available().ok() ? Status() : ours.available(); },
+      [=](GroupRequest& request) { return ours.available().ok() ? ours.make(request) : of_libtorch.make(request); }};
 }
 
 // Never destroyed: groups may outlive static destructors.
@@ -66,13 +65,13 @@ std::optional<BackendEntry> find(const std::string& name) {
 
 }  // namespace
 
-GroupFoundation GroupFoundation::with_backend(std::string backend) const {
-  GroupFoundation other = *this;
+GroupRequest GroupRequest::with_backend(std::string backend) const {
+  GroupRequest other = *this;
   other.backend_ = std::move(backend);
   return other;
 }
 
-const WatchGroup& GroupFoundation::watch() {
+const WatchGroup& GroupRequest::watch() {
   if (!*watch_) *watch_ = meet(options_);
   return *watch_;
 }
@@ -126,20 +125,20 @@ BackendSpec requested_backend_spec(const ProcessGroupOptions& options) {
   return with_cpu_beside(*spec);
 }
 
-std::shared_ptr<TensorGroup> make_group_on(GroupFoundation foundation) {
-  throw_if_error(check_backend(foundation.backend()));
-  return find(foundation.backend())->make(foundation);
+std::shared_ptr<ProcessGroup> make_group_on(GroupRequest request) {
+  throw_if_error(check_backend(request.backend()));
+  return find(request.backend())->make(request);
 }
 
-std::shared_ptr<TensorGroup> make_group(const ProcessGroupOptions& options) {
+std::shared_ptr<ProcessGroup> make_group(const ProcessGroupOptions& options) {
   const BackendSpec spec = requested_backend_spec(options);
-  GroupFoundation foundation(options, spec.choices.front().backend);
-  foundation.set_by_default(options.backend.empty() && std::getenv("LOCKSTEP_BACKEND") == nullptr);
-  if (!spec.per_device()) return make_group_on(foundation);
-  std::map<std::string, std::shared_ptr<TensorGroup>> groups;
+  GroupRequest request(options, spec.choices.front().backend);
+  request.set_by_default(options.backend.empty() && std::getenv("LOCKSTEP_BACKEND") == nullptr);
+  if (!spec.per_device()) return make_group_on(request);
+  std::map<std::string, std::shared_ptr<ProcessGroup>> groups;
   BackendSpec made;
   for (const BackendSpec::Choice& choice : spec.choices) {
-    GroupFoundation own = foundation.with_backend(choice.backend);
+    GroupRequest own = request.with_backend(choice.backend);
     if (const auto agree = find(choice.backend)->agree) {
       const Status status = agree(own);
       if (!status.ok() && !own.by_default()) throw Error(status.with_context("init_process_group"));

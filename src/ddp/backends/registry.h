@@ -10,21 +10,21 @@
 #include "ddp/backends/watch_group.h"
 #include "lockstep/ddp/backends.h"
 #include "lockstep/ddp/init.h"
-#include "lockstep/ddp/tensor_group.h"
+#include "lockstep/ddp/process_group.h"
 
 namespace lockstep::detail {
 
 // What a group is made of. The ranks meet at the first call of watch(), and once: backends for several
 // devices share that meeting, and one that needs none (MPI brings its own) does without.
-class GroupFoundation {
+class GroupRequest {
  public:
   // `backend` is the name that was asked for ("openmpi"); `watch` is given where the ranks have met already.
-  GroupFoundation(ProcessGroupOptions options, std::string backend, WatchGroup watch = {})
+  GroupRequest(ProcessGroupOptions options, std::string backend, WatchGroup watch = {})
       : options_(std::move(options)),
         backend_(std::move(backend)),
         watch_(std::make_shared<WatchGroup>(std::move(watch))) {}
   // The same meeting for another backend.
-  GroupFoundation with_backend(std::string backend) const;
+  GroupRequest with_backend(std::string backend) const;
   // True if nobody asked for the backend by name: it may never be used, and should not cost much before.
   bool by_default() const { return by_default_; }
   void set_by_default(bool value) { by_default_ = value; }
@@ -45,13 +45,13 @@ struct BackendEntry {
   // Ok, or why not: "this LibTorch was built without NCCL". Cheap, and without side effects.
   std::function<Status()> available;
   // Collective. Throws Error.
-  std::function<std::shared_ptr<TensorGroup>(GroupFoundation&)> make;
+  std::function<std::shared_ptr<ProcessGroup>(GroupRequest&)> make;
   // The kind of device that it is for, if that is not the CPU: asked for alone, it gets Lockstep's engine for CPU
   // tensors beside it.
   std::string device = {};
   // Collective, where there is one: Ok, or on all ranks the same reason why they cannot use it together. By default
   // the backend is then left out; one that was asked for by name is refused.
-  std::function<Status(GroupFoundation&)> agree = {};
+  std::function<Status(GroupRequest&)> agree = {};
 };
 
 // Thread-safe. The built-in ones are there from the start (registry.cpp has the list); a name may be
@@ -66,9 +66,9 @@ BackendSpec default_backend_spec();
 BackendSpec requested_backend_spec(const ProcessGroupOptions& options);
 // A backend that is for another device, asked for alone ("nccl"), as what it means: "cpu:lockstep,cuda:nccl".
 BackendSpec with_cpu_beside(const BackendSpec& spec);
-// The group of foundation.backend(). Collective. Throws Error.
-std::shared_ptr<TensorGroup> make_group_on(GroupFoundation foundation);
+// The group of request.backend(). Collective. Throws Error.
+std::shared_ptr<ProcessGroup> make_group_on(GroupRequest request);
 // The group that `options` ask for; one for each device behind a router where they name several. Throws Error.
-std::shared_ptr<TensorGroup> make_group(const ProcessGroupOptions& options);
+std::shared_ptr<ProcessGroup> make_group(const ProcessGroupOptions& options);
 
 }  // namespace lockstep::detail

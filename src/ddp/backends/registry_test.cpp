@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "ddp/backends/device_router.h"
-#include "ddp/test_ranks.h"
+#include "ddp/testing/test_ranks.h"
 
 namespace lockstep::detail {
 namespace {
@@ -69,7 +69,7 @@ TEST(BackendRegistry, AnErrorSaysThatItCameFromTheVariable) {
 }
 
 TEST(BackendRegistry, ANameIsTakenOnce) {
-  const BackendEntry entry{[] { return Status(); }, [](GroupFoundation&) { return nullptr; }};
+  const BackendEntry entry{[] { return Status(); }, [](GroupRequest&) { return nullptr; }};
   EXPECT_THAT(error_of([&] { register_backend("lockstep", entry); }),
               HasSubstr("there is a backend \"lockstep\" already"));
   EXPECT_THAT(error_of([&] { register_backend("Mine", entry); }), HasSubstr("lower case"));

@@ -1,6 +1,6 @@
 #include "ddp/backends/watch_group.h"
 
-#include "group/process_group_impl.h"
+#include "communicator/communicator_impl.h"
 #include "rendezvous/rendezvous.h"
 
 namespace lockstep::detail {
@@ -10,9 +10,9 @@ WatchGroup meet(const ProcessGroupOptions& options) {
   init.group.name = options.group_name;
   init.group.timeout = options.timeout;
   init.group.init_timeout = options.init_timeout;
-  init.group.heartbeat = options.heartbeat;
-  const MeetingPoint where = ProcessGroup::Impl::find(init);
-  return {ProcessGroup::Impl::at(where, init.group), where.store, where.master_host};
+  init.group.peer_timeout = options.peer_timeout;
+  const MeetingPoint where = Communicator::Impl::find(init);
+  return {Communicator::Impl::at(where, init.group), where.store, where.master_host};
 }
 
 }  // namespace lockstep::detail

@@ -6,14 +6,14 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/communicator/communicator.h"
 #include "lockstep/ddp/init.h"
-#include "lockstep/group/process_group.h"
 #include "lockstep/store/store.h"
 
 namespace lockstep::detail {
 
 struct WatchGroup {
-  std::shared_ptr<ProcessGroup> group;
+  std::shared_ptr<Communicator> group;
   std::shared_ptr<Store> store;
   std::string master_host;  // other hosts are reached through the interface that reaches it; may be empty
 

@@ -14,7 +14,7 @@ class PostLocalSgdHook final : public CommHook {
   }
   const char* name() const override { return "post_local_sgd"; }
 
-  HookFuture run(const GradBucket& bucket, TensorGroup& group) override {
+  HookFuture run(const GradBucket& bucket, ProcessGroup& group) override {
     const bool all_ranks = step_ < options_.start_step;
     if (bucket.is_last()) ++step_;
     if (all_ranks) return group.all_reduce(bucket.buffer(), {.op = ReduceOp::avg});
@@ -30,13 +30,13 @@ class PostLocalSgdHook final : public CommHook {
 }  // namespace
 
 std::shared_ptr<CommHook> all_reduce_hook() {
-  return make_comm_hook("all_reduce", [](const GradBucket& bucket, TensorGroup& group) -> HookFuture {
+  return make_comm_hook("all_reduce", [](const GradBucket& bucket, ProcessGroup& group) -> HookFuture {
     return group.all_reduce(bucket.buffer(), {.op = ReduceOp::avg});
   });
 }
 
 std::shared_ptr<CommHook> noop_hook() {
-  return make_comm_hook("noop", [](const GradBucket&, TensorGroup&) { return HookFuture(); });
+  return make_comm_hook("noop", [](const GradBucket&, ProcessGroup&) { return HookFuture(); });
 }
 
 std::shared_ptr<CommHook> post_local_sgd_hook(const PostLocalSgdOptions& options) {

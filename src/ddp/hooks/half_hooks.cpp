@@ -11,7 +11,7 @@ class HalfHook final : public CommHook {
   HalfHook(const char* name, at::ScalarType wire_type) : name_(name), wire_type_(wire_type) {}
   const char* name() const override { return name_; }
 
-  HookFuture run(const GradBucket& bucket, TensorGroup& group) override {
+  HookFuture run(const GradBucket& bucket, ProcessGroup& group) override {
     if (group.size() == 1) return {};
     const at::Tensor& buffer = bucket.buffer();
     if (buffer.scalar_type() != at::kFloat && buffer.scalar_type() != at::kDouble) {

@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "lockstep/ddp/tensor_group.h"
+#include "lockstep/ddp/process_group.h"
 
 namespace lockstep::detail {
 
@@ -12,7 +12,7 @@ class HookMemory {
  public:
   // Flat and uninitialised. Valid until a bucket of this index asks for another size, type or device, which
   // happens only when DDP has rebuilt its buckets.
-  at::Tensor get(TensorGroup& group, std::size_t bucket, int use, std::int64_t count, at::ScalarType dtype,
+  at::Tensor get(ProcessGroup& group, std::size_t bucket, int use, std::int64_t count, at::ScalarType dtype,
                  at::Device device = at::kCPU) {
     at::Tensor& tensor = tensors_[{bucket, use}];
     if (!tensor.defined() || tensor.numel() != count || tensor.scalar_type() != dtype || tensor.device() != device) {

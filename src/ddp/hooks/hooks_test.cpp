@@ -7,9 +7,9 @@
 #include <cmath>
 #include <limits>
 
-#include "ddp/hooks/hooks_test_support.h"
 #include "ddp/hooks/low_rank.h"
 #include "ddp/hooks/quantise.h"
+#include "ddp/testing/hooks.h"
 
 namespace lockstep {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "ddp/hooks/hooks_test_support.h"
+#include "ddp/testing/hooks.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/hooks.h"
 #include "lockstep/ddp/model_averaging.h"

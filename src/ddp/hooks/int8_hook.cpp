@@ -45,7 +45,7 @@ class Int8Hook final : public CommHook {
   explicit Int8Hook(const Int8Options& options) : block_(static_cast<std::size_t>(options.block_size)) {}
   const char* name() const override { return "int8_compress"; }
 
-  HookFuture run(const GradBucket& bucket, TensorGroup& group) override {
+  HookFuture run(const GradBucket& bucket, ProcessGroup& group) override {
     if (group.size() == 1) return {};
     if (bucket.buffer().scalar_type() != at::kFloat || !bucket.buffer().is_cpu()) {
       return group.all_reduce(bucket.buffer(), {.op = ReduceOp::avg});
@@ -59,7 +59,7 @@ class Int8Hook final : public CommHook {
   }
 
  private:
-  Transfer prepare(const GradBucket& bucket, TensorGroup& group) {
+  Transfer prepare(const GradBucket& bucket, ProcessGroup& group) {
     const std::size_t ranks = static_cast<std::size_t>(group.size());
     const std::size_t chunk = (static_cast<std::size_t>(bucket.buffer().numel()) + ranks - 1) / ranks;
     const QuantisedLayout layout = QuantisedLayout::for_values(chunk, block_);
@@ -69,7 +69,7 @@ class Int8Hook final : public CommHook {
     return {bucket.buffer(), layout, get(kWhole, ranks), get(kReceived, ranks), get(kAverage, 1)};
   }
 
-  HookFuture average(const Transfer& transfer, TensorGroup& group) {
+  HookFuture average(const Transfer& transfer, ProcessGroup& group) {
     // The chunk's place in the bucket is free: the result will stand there.
     const std::span<float> values = transfer.chunk(group.rank());
     std::fill(values.begin(), values.end(), 0.0F);

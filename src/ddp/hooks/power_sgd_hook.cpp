@@ -61,7 +61,7 @@ class PowerSgdHook final : public CommHook {
   explicit PowerSgdHook(const PowerSgdOptions& options) : options_(options), random_(options.seed) {}
   const char* name() const override { return "power_sgd"; }
 
-  HookFuture run(const GradBucket& bucket, TensorGroup& group) override {
+  HookFuture run(const GradBucket& bucket, ProcessGroup& group) override {
     const bool started = iteration_ >= options_.start_iteration;
     if (bucket.is_last()) ++iteration_;
     if (group.size() == 1) return {};
@@ -100,7 +100,7 @@ class PowerSgdHook final : public CommHook {
     }
   }
 
-  static Work send_plain(Step& step, TensorGroup& group) {
+  static Work send_plain(Step& step, ProcessGroup& group) {
     std::vector<at::Tensor> flat;
     for (const at::Tensor& gradient : step.plain) flat.push_back(gradient.reshape({-1}));
     step.plain_values = at::cat(flat);
@@ -139,7 +139,7 @@ class PowerSgdHook final : public CommHook {
     }
   }
 
-  static HookFuture project(const std::shared_ptr<Step>& step, TensorGroup& group) {
+  static HookFuture project(const std::shared_ptr<Step>& step, ProcessGroup& group) {
     std::int64_t count = 0;
     for (const Factored& each : step->factored) count += each.columns * each.rank;
     step->q_values = at::zeros({count}, at::kFloat);

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/net/socket.h"
 #include "base/shared_memory.h"
-#include "base/socket.h"
 
 namespace lockstep {
 namespace {

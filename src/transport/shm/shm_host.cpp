@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/fd_passing.h"
+#include "base/net/fd_passing.h"
+#include "base/net/socket.h"
 #include "base/shared_memory.h"
-#include "base/socket.h"
 
 namespace lockstep {
 namespace {

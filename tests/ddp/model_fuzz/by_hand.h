@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddp/model_fuzz/replay.h"
-#include "ddp/test_models.h"
+#include "ddp/testing/test_models.h"
 #include "lockstep/lockstep.h"
 
 namespace lockstep::fuzz {

@@ -12,7 +12,7 @@ namespace lockstep::fuzz {
 
 class Comparison {
  public:
-  Comparison(const Case& item, std::shared_ptr<TensorGroup> group) : case_(item), group_(std::move(group)) {}
+  Comparison(const Case& item, std::shared_ptr<ProcessGroup> group) : case_(item), group_(std::move(group)) {}
 
   // Gradients after step `step`, the local ones that the program can see, and buffers.
   void step(int step, const Expected& expected, GraphModule& module, const LocalGradients& local);
@@ -32,7 +32,7 @@ class Comparison {
   double tolerance(std::size_t parameter, const Expected& expected) const;
 
   const Case& case_;
-  const std::shared_ptr<TensorGroup> group_;
+  const std::shared_ptr<ProcessGroup> group_;
   Outcome outcome_;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 at::Tensor clone_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.detach().clone() : at::Tensor(); }
 
-void broadcast_buffers(TensorGroup& group, GraphModule& module, int root) {
+void broadcast_buffers(ProcessGroup& group, GraphModule& module, int root) {
   for (const at::Tensor& buffer : module.buffers()) {
     at::Tensor flat = buffer.clone().flatten();
     group.broadcast(flat, root, {}).wait();
@@ -109,7 +109,7 @@ void zero_gradients(GraphModule& module, Zero zero) {
   }
 }
 
-HandProgram::HandProgram(const Case& item, std::shared_ptr<TensorGroup> group, std::int64_t start)
+HandProgram::HandProgram(const Case& item, std::shared_ptr<ProcessGroup> group, std::int64_t start)
     : case_(item), group_(std::move(group)), module_(std::make_shared<GraphModule>(item, start, /*track=*/true)) {}
 
 void HandProgram::load(GraphModule& other) {

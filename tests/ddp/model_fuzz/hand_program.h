@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ddp/model_fuzz/pass.h"
-#include "lockstep/ddp/tensor_group.h"
+#include "lockstep/ddp/process_group.h"
 
 namespace lockstep::fuzz {
 
@@ -22,7 +22,7 @@ struct Expected {
 
 class HandProgram {
  public:
-  HandProgram(const Case& item, std::shared_ptr<TensorGroup> group, std::int64_t start);
+  HandProgram(const Case& item, std::shared_ptr<ProcessGroup> group, std::int64_t start);
 
   // Takes parameters, buffers and gradients over from another replica of this rank.
   void load(GraphModule& other);
@@ -46,7 +46,7 @@ class HandProgram {
   bool averages() const;  // in the pass that ends now
 
   const Case& case_;
-  const std::shared_ptr<TensorGroup> group_;
+  const std::shared_ptr<ProcessGroup> group_;
   std::shared_ptr<GraphModule> module_;
   std::int64_t passes_ = 0;
   std::vector<at::Tensor> aside_;  // gradients of before the backward that runs

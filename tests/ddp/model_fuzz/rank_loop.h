@@ -10,7 +10,7 @@
 #include "ddp/model_fuzz/outcome.h"
 
 namespace lockstep {
-class TensorGroup;
+class ProcessGroup;
 }
 
 namespace lockstep::fuzz {
@@ -29,11 +29,11 @@ class RankLoop {
  private:
   struct Groups {
     int generation = 0;
-    std::shared_ptr<TensorGroup> ddp, check;
+    std::shared_ptr<ProcessGroup> ddp, check;
   };
   const Groups& groups_of(int world, int generation);
 
-  std::shared_ptr<TensorGroup> world_;
+  std::shared_ptr<ProcessGroup> world_;
   std::map<int, Groups> groups_;  // by size
 };
 

@@ -17,7 +17,7 @@ namespace {
 constexpr double kLearningRate = 0.05;
 constexpr const char* kMark = "model fuzz: ";
 
-DdpOptions options_of(const Case& item, std::shared_ptr<TensorGroup> group) {
+DdpOptions options_of(const Case& item, std::shared_ptr<ProcessGroup> group) {
   const Options& options = item.options;
   DdpOptions result;
   result.process_group = std::move(group);
@@ -52,7 +52,7 @@ std::shared_ptr<CommHook> hook_of(const Options& options) {
 
 class CaseRun {
  public:
-  CaseRun(const Case& item, const std::shared_ptr<TensorGroup>& group, const std::shared_ptr<TensorGroup>& check)
+  CaseRun(const Case& item, const std::shared_ptr<ProcessGroup>& group, const std::shared_ptr<ProcessGroup>& check)
       : case_(item),
         rank_(group->rank()),
         comparison_(item, check),
@@ -243,7 +243,7 @@ class CaseRun {
   Comparison comparison_;
   std::shared_ptr<GraphModule> module_;
   HandProgram hand_;
-  std::shared_ptr<TensorGroup> group_;
+  std::shared_ptr<ProcessGroup> group_;
   std::optional<DistributedDataParallel<std::shared_ptr<GraphModule>>> ddp_;
   std::optional<torch::optim::SGD> optimizer_;
   struct Kept {
@@ -255,8 +255,8 @@ class CaseRun {
 
 }  // namespace
 
-Outcome run_case(const Case& item, const std::shared_ptr<TensorGroup>& group,
-                 const std::shared_ptr<TensorGroup>& check) {
+Outcome run_case(const Case& item, const std::shared_ptr<ProcessGroup>& group,
+                 const std::shared_ptr<ProcessGroup>& check) {
   std::optional<CaseRun> run;
   try {
     run.emplace(item, group, check);

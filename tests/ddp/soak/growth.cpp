@@ -28,8 +28,8 @@ double median_slope(const std::vector<double>& values) {
   return median(std::move(slopes));
 }
 
-template <typename Visit>
-void for_each_growth(const std::vector<std::vector<Usage>>& rounds, const Visit& visit) {
+template <typename RegistrationClient>
+void for_each_growth(const std::vector<std::vector<Usage>>& rounds, const RegistrationClient& visit) {
   for (std::size_t rank = 0; rank < rounds.size(); ++rank) {
     for (std::size_t column = 0; column < kColumns.size(); ++column) {
       visit(rank, kColumns[column], growth_of(rounds[rank], column));

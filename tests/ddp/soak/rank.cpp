@@ -15,7 +15,7 @@ namespace lockstep::soak {
 namespace {
 
 using torch::nn::Sequential;
-using Group = std::shared_ptr<TensorGroup>;
+using Group = std::shared_ptr<ProcessGroup>;
 template <typename M>
 using Ddp = DistributedDataParallel<M>;
 
@@ -158,7 +158,7 @@ class Rank::Impl {
     add("power_sgd_hook", [] { train_with({}, power_sgd_hook({.start_iteration = 1})); });
     add("noop_hook", [] { train_with({}, noop_hook(), /*same=*/false); });
     add("a hook of the program", [] {
-      const auto sum = [](const GradBucket& bucket, TensorGroup& group) {
+      const auto sum = [](const GradBucket& bucket, ProcessGroup& group) {
         Work work = group.all_reduce(bucket.buffer(), {});
         return HookFuture({std::move(work)}, [buffer = bucket.buffer(), n = group.size()] {
           at::Tensor(buffer).div_(n);

@@ -16,7 +16,7 @@ static int sum_over_mpi() {
 
 int main() {
   if (std::getenv("LOCKSTEP_BACKEND") != nullptr) return sum_over_mpi();
-  auto group = lockstep::make_tensor_group(lockstep::ProcessGroup::create_threads(1).front());
+  auto group = lockstep::make_process_group(lockstep::Communicator::create_threads(1).front());
   torch::nn::Linear model(4, 2);
   lockstep::DistributedDataParallel ddp(model, {.process_group = group});
   ddp(torch::ones({3, 4})).sum().backward();

@@ -1,0 +1,46 @@
+// The cases of `lockstep bench elastic`: what is started, and who is killed.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bench/driver/elastic/elastic.h"
+#include "bench/driver/elastic/elastic_job.h"
+#include "bench/driver/network.h"
+
+namespace lockstep::bench {
+
+// What the cases share.
+struct ElasticSetup {
+  const ElasticBenchOptions& options;
+  std::string lockstep;  // this program
+  std::string worker;
+  std::string python = {};                  // with PyTorch; empty: none
+  const VirtualNetwork* network = nullptr;  // null: no hosts
+};
+
+struct ElasticCase {
+  std::string name;    // "rank"
+  std::string title;   // for people: "a rank is killed"
+  std::string engine;  // "lockstep", "torch"
+  int ranks = 0;
+  std::set<int> victims = {};
+  bool kills_first_launcher = false;
+  bool is_replaced = true;
+  // The kill comes after so many steps, and up to so many more, at random.
+  int steps_before = 6;
+  int steps_more = 1;
+  // The launchers of a job whose ranks log to this folder.
+  std::function<std::vector<Launcher>(const std::string& folder)> launchers = {};
+};
+
+inline constexpr const char* kCommitCase = "commit";
+
+// All that the setup allows, in the order of the table; kCommitCase is not among them.
+std::vector<ElasticCase> elastic_cases(const ElasticSetup& setup);
+// The job in which commit() is timed.
+Launcher commit_launcher(const ElasticSetup& setup, const std::string& folder);
+
+}  // namespace lockstep::bench

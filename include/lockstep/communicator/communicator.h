@@ -1,0 +1,130 @@
+// Communicator: the engine's face. Ranks that communicate together.
+//
+// Every rank of a group issues the same collectives in the same order; they run in the order of
+// issue. Calls may come from any thread (then the program must see to the order). The plain form
+// of a call blocks until complete and throws Error; the _async form returns a Work at once.
+// Buffers must live, and must not be touched, until the operation is complete.
+//
+// When an operation fails (a peer is lost, a deadline passes, ranks disagree, abort()), the group
+// is dead on every rank: pending operations end with the error, later calls throw it at once. The
+// survivors may form a new group in the same processes.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/status.h"
+#include "lockstep/collectives/types.h"
+#include "lockstep/communicator/call_options.h"
+#include "lockstep/communicator/registered_memory.h"
+#include "lockstep/communicator/work.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+
+class Communicator {
+ public:
+  // Meets the others as `options` say (the environment by default) and connects. Throws Error.
+  static std::shared_ptr<Communicator> create(const InitOptions& options = {});
+  // The same over a store that the caller has; `store` is kept for subgroups.
+  static std::shared_ptr<Communicator> create(std::shared_ptr<Store> store, int rank, int world_size,
+                                              const CommunicatorOptions& options = {});
+  // `size` ranks as threads of this process: element r is to be used by rank r's threads.
+  static std::vector<std::shared_ptr<Communicator>> create_threads(int size, const CommunicatorOptions& options = {});
+
+  // Finishes what was issued (within each operation's deadline), says goodbye to the peers, and
+  // frees everything but RegisteredMemory.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const;
+  int size() const;
+  int local_rank() const;
+  int local_size() const;
+  const std::string& name() const;
+  // The hosts and who is on them, for people.
+  std::string describe() const;
+  // "rank 2 (host node7, pid 4711)"
+  std::string describe_rank(int rank) const;
+  // The selector's table: which algorithm runs at which size.
+  std::string algorithm_table() const;
+
+  // In place.
+  void all_reduce(Buffer data, const ReduceOptions& options = {});
+  Work all_reduce_async(Buffer data, const ReduceOptions& options = {});
+  // Out of place.
+  void all_reduce(ConstBuffer input, Buffer output, const ReduceOptions& options = {});
+  Work all_reduce_async(ConstBuffer input, Buffer output, const ReduceOptions& options = {});
+
+  // The result arrives on `root`; `output` is used there only and may equal the input.
+  void reduce(ConstBuffer input, Buffer output, int root, const ReduceOptions& options = {});
+  Work reduce_async(ConstBuffer input, Buffer output, int root, const ReduceOptions& options = {});
+
+  void broadcast(Buffer data, int root, const CallOptions& options = {});
+  Work broadcast_async(Buffer data, int root, const CallOptions& options = {});
+
+  // output.count == size() * input.count; rank r's part is at r * input.count.
+  void all_gather(ConstBuffer input, Buffer output, const CallOptions& options = {});
+  Work all_gather_async(ConstBuffer input, Buffer output, const CallOptions& options = {});
+  // counts[r] elements from rank r, one after the other in `output`. All ranks pass equal counts.
+  void all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
+                    const CallOptions& options = {});
+  Work all_gather_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
+                          const CallOptions& options = {});
+
+  // input.count == size() * output.count; rank r gets the reduction of part r.
+  void reduce_scatter(ConstBuffer input, Buffer output, const ReduceOptions& options = {});
+  Work reduce_scatter_async(ConstBuffer input, Buffer output, const ReduceOptions& options = {});
+
+  // `output` on root only: size() * input.count elements.
+  void gather(ConstBuffer input, Buffer output, int root, const CallOptions& options = {});
+  Work gather_async(ConstBuffer input, Buffer output, int root, const CallOptions& options = {});
+  // `input` on root only: size() * output.count elements.
+  void scatter(ConstBuffer input, Buffer output, int root, const CallOptions& options = {});
+  Work scatter_async(ConstBuffer input, Buffer output, int root, const CallOptions& options = {});
+
+  // Part s of `input` goes to rank s; part r of `output` came from rank r. Equal sizes.
+  void all_to_all(ConstBuffer input, Buffer output, const CallOptions& options = {});
+  Work all_to_all_async(ConstBuffer input, Buffer output, const CallOptions& options = {});
+
+  void barrier(const CallOptions& options = {});
+  Work barrier_async(const CallOptions& options = {});
+
+  // Point to point: matched by (sender, tag) in order of issue, independent of the order of
+  // collectives. A send is complete when its buffer may be reused; sizes must be equal on both
+  // sides.
+  void send(ConstBuffer data, int destination, int tag = 0, const CallOptions& options = {});
+  Work send_async(ConstBuffer data, int destination, int tag = 0, const CallOptions& options = {});
+  void recv(Buffer data, int source, int tag = 0, const CallOptions& options = {});
+  Work recv_async(Buffer data, int source, int tag = 0, const CallOptions& options = {});
+
+  // A group of some of this group's ranks, in the order given; runs concurrently with its parent.
+  // Every member, and only they, must call it; the same list may be used again for another group.
+  std::shared_ptr<Communicator> new_group(std::span<const int> ranks, const std::string& name = "");
+  // Collective: ranks of equal `color` form a group, ordered by (key, rank). Negative: no group (null).
+  std::shared_ptr<Communicator> split(int color, int key = 0, const std::string& name = "");
+
+  // Registered memory: collectives on it need no copy on the host. Not collective.
+  std::shared_ptr<RegisteredMemory> allocate(std::size_t bytes);
+
+  // Ends the group on every rank: pending and later operations fail with `reason`. From any thread.
+  void abort(const std::string& reason);
+  // The same with an error that is known already: every rank's operations fail with its code and text.
+  void abort(const Status& reason);
+  // Ok while the group lives.
+  Status health() const;
+  // Turns readable, for ever, when the group dies: for poll(2). Belongs to the group.
+  int failure_fd() const;
+
+  class Impl;
+
+ private:
+  explicit Communicator(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

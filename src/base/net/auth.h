@@ -1,0 +1,106 @@
+// Mutual proof that both ends of a fresh connection know the job's secret, before anything else
+// is said on it: HMAC-SHA256 challenge-response, bound to what the connection is for.
+//
+//   connector                                   acceptor
+//     hello{version, identity, nonce_c}  -->
+//                                        <--  challenge{version, nonce_a, HMAC(acceptor side)}
+//     proof{HMAC(connector side)}        -->
+//                                        <--  accepted | refused{reason}
+//
+// Each HMAC covers a direction label, both nonces and the identity, so that an answer cannot be
+// replayed on another connection, reflected, or used for another role, rank or group. Without a
+// secret the same messages are exchanged with an empty key: identities and versions are still
+// checked, but nothing is proved; callers must then stay on loopback (may_bind).
+// Byte layout: docs/wire_format.md. Comparison is in constant time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "base/codec.h"
+#include "base/net/socket.h"
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/secret.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep {
+
+inline constexpr std::chrono::seconds kHandshakeTimeout{5};
+
+// Longer roles and groups are refused.
+inline constexpr std::size_t kMaxRoleBytes = 32;
+inline constexpr std::size_t kMaxGroupBytes = 512;
+
+// Who connects, and what for. All fields are covered by the HMAC.
+struct ConnectionIdentity {
+  std::string role;   // "store", "control", "p2p", "data"
+  std::string group;  // unique id of the group's generation; empty for the store
+  std::int32_t from_rank = -1;
+  std::int32_t to_rank = -1;
+  std::uint32_t index = 0;  // which of several connections of this role
+
+  friend bool operator==(const ConnectionIdentity&, const ConnectionIdentity&) = default;
+};
+
+// Connector's side. Blocks until done or min(deadline, 5 s). unauthenticated: the two ends do not
+// share a secret; protocol_error: the other end is no Lockstep, or of another version; otherwise
+// the code and reason with which the acceptor refused.
+Status authenticate_as_connector(int fd, const Secret& secret, const ConnectionIdentity& identity, Deadline deadline);
+
+// Acceptor's side: `check` sees the announced identity before any proof is made and returns an
+// error to refuse it (the reason is sent to the connector). Returns the proven identity. A refusal
+// is logged with the peer's address.
+using IdentityCheck = std::function<Status(const ConnectionIdentity&)>;
+Result<ConnectionIdentity> authenticate_as_acceptor(int fd, const Secret& secret, const IdentityCheck& check,
+                                                    Deadline deadline);
+
+// The acceptor's side without blocking, for servers that poll: give it what arrives, send what it
+// says. Nothing else may be read from or written to the connection until it has ended. The caller
+// keeps the deadline. Not thread-safe.
+class AcceptorHandshake {
+ public:
+  enum class State { in_progress, accepted, refused };
+
+  // Both references must outlive this.
+  AcceptorHandshake(const Secret& secret, const IdentityCheck& check);
+
+  // How many bytes to read next, at most: never beyond the end of the handshake. 0 once it ended.
+  std::size_t wanted() const;
+  // Takes up to wanted() bytes that arrived (more is a defect of the caller).
+  void feed(std::span<const std::byte> bytes);
+  // What must be sent now; a refusal too must be sent before the connection is closed.
+  Bytes take_output() { return std::exchange(output_, {}); }
+
+  State state() const { return state_; }
+  // Announced by the connector; proven only once accepted.
+  const ConnectionIdentity& identity() const { return identity_; }
+  // Why it was refused.
+  const Status& refusal() const { return refusal_; }
+
+ private:
+  Status take_hello(std::span<const std::byte> payload);
+  Status take_proof(std::span<const std::byte> payload);
+
+  const Secret& secret_;
+  const IdentityCheck& check_;
+  State state_ = State::in_progress;
+  bool challenged_ = false;
+  Bytes input_;
+  Bytes output_;
+  ConnectionIdentity identity_;
+  Bytes expected_proof_;
+  Status refusal_;
+};
+
+// The bytes with which an acceptor refuses a connection for a reason of its own (too many, for
+// example) before reading anything.
+Bytes format_refusal(const Status& reason);
+
+// Without a secret only loopback may be bound, unless LOCKSTEP_ALLOW_UNAUTHENTICATED=1. The error
+// says what to set.
+Status may_bind(const SocketAddress& address, const Secret& secret);
+
+}  // namespace lockstep

@@ -1,0 +1,149 @@
+#include "collectives/host/pull.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "collectives/host/entry.h"
+#include "collectives/host/staging.h"
+#include "collectives/kernels/kernels.h"
+#include "collectives/rank_array.h"
+
+namespace lockstep {
+namespace {
+
+class Pull {
+ public:
+  Pull(const CollectiveCall& call, CollectiveContext& context)
+      : call_(call),
+        context_(context),
+        ranks_(context.host.local_size()),
+        me_(context.host.local_rank()),
+        kind_(call.descriptor.kind),
+        block_bytes_(call.count() * call.element_bytes()) {}
+
+  Status run(HostMemoryPath path) {
+    // In place, a rank would overwrite blocks that others have not read yet.
+    const bool clobbers = kind_ == CollectiveKind::all_to_all && call_.input == call_.output;
+    LOCKSTEP_RETURN_IF_ERROR(host_announce_memory(call_, context_, input_bytes(me_), 0,
+                                                  path == HostMemoryPath::staged || clobbers || !provides(me_)));
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (provides(rank) && !announced_input(context_, rank).registered()) return staged();
+    }
+    return direct();
+  }
+
+ private:
+  bool from_root() const { return kind_ == CollectiveKind::broadcast || kind_ == CollectiveKind::scatter; }
+  bool block_per_rank() const {
+    return kind_ == CollectiveKind::reduce_scatter || kind_ == CollectiveKind::scatter ||
+           kind_ == CollectiveKind::all_to_all;
+  }
+  bool provides(int rank) const { return !from_root() || rank == call_.descriptor.root; }
+  bool pulls() const {
+    if (kind_ == CollectiveKind::gather) return me_ == call_.descriptor.root;
+    if (kind_ == CollectiveKind::broadcast) return me_ != call_.descriptor.root;
+    return true;
+  }
+  int blocks() const { return block_per_rank() ? ranks_ : 1; }
+  // Bytes of each block of a rank's input.
+  std::size_t block_bytes(int rank) const {
+    if (kind_ == CollectiveKind::all_gather_v)
+      return call_.counts[static_cast<std::size_t>(rank)] * call_.element_bytes();
+    return block_bytes_;
+  }
+  std::size_t input_bytes(int rank) const { return block_bytes(rank) * static_cast<std::size_t>(blocks()); }
+  // Where the block of rank `from` goes in my output.
+  std::byte* destination(int from) const {
+    if (from_root() || kind_ == CollectiveKind::reduce_scatter) return call_.output;
+    if (kind_ != CollectiveKind::all_gather_v) return call_.output + block_bytes_ * static_cast<std::size_t>(from);
+    std::byte* to = call_.output;
+    for (int rank = 0; rank < from; ++rank) to += block_bytes(rank);
+    return to;
+  }
+
+  // Pulls bytes [begin, begin + bytes) of my block of every provider; `source(rank)` is where that
+  // begins.
+  template <typename Source>
+  void pull(std::size_t begin, std::size_t bytes, const Source& source) {
+    if (!pulls()) return;
+    if (kind_ == CollectiveKind::reduce_scatter) {
+      RankArray<const std::byte*> sources(ranks_);
+      for (int rank = 0; rank < ranks_; ++rank) sources[rank] = source(rank);
+      std::byte* to = call_.output + begin;
+      reduce(call_.descriptor.dtype, call_.descriptor.op, sources.span(), std::span(&to, 1),
+             bytes / call_.element_bytes(), divisor_of(call_, context_));
+      return;
+    }
+    for (int turn = 0; turn < ranks_; ++turn) {
+      const int rank = (me_ + turn) % ranks_;  // each starts elsewhere: no crowd at one memory
+      if (!provides(rank)) continue;
+      const std::size_t end = std::min(begin + bytes, block_bytes(rank));
+      std::byte* to = destination(rank) + begin;
+      const std::byte* from = source(rank);
+      if (begin < end && to != from) std::memcpy(to, from, end - begin);
+    }
+  }
+
+  Status direct() {
+    RankArray<PeerView> views(ranks_);
+    std::size_t longest = 0;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (!provides(rank)) continue;
+      auto view = input_view(context_, rank, input_bytes(rank));
+      if (!view.ok()) return view.status();
+      views[rank] = std::move(*view);
+      longest = std::max(longest, block_bytes(rank));
+    }
+    const std::size_t offset = block_per_rank() ? block_bytes_ * static_cast<std::size_t>(me_) : 0;
+    LOCKSTEP_RETURN_IF_ERROR(for_each_with_stop_check(context_, longest, 1, [&](std::size_t begin, std::size_t bytes) {
+      pull(begin, bytes, [&](int rank) -> const std::byte* { return views[rank].data + offset + begin; });
+    }));
+    return host_synchronise(context_);
+  }
+
+  Status staged() {
+    std::size_t longest = 0;
+    for (int rank = 0; rank < ranks_; ++rank) longest = std::max(longest, block_bytes(rank));
+    const auto block_count = static_cast<std::size_t>(blocks());
+    const StagingLayout layout(block_count, staging_step_bytes(context_.host.oversubscribed()));
+    const std::size_t piece = layout.piece_bytes();
+    const std::size_t pieces = (longest + piece - 1) / piece;
+    const std::size_t my_block = block_per_rank() ? static_cast<std::size_t>(me_) : 0;
+    for (std::size_t step = 0; step <= pieces; ++step) {
+      if (step < pieces && provides(me_)) copy_in(layout, step);
+      if (step > 0) {
+        const std::size_t begin = (step - 1) * piece;
+        pull(begin, std::min(piece, longest - begin),
+             [&](int rank) -> const std::byte* { return layout.block(context_.host.area(rank), step - 1, my_block); });
+      }
+      if (step < pieces) LOCKSTEP_RETURN_IF_ERROR(host_synchronise(context_));
+    }
+    return Status();
+  }
+
+  void copy_in(const StagingLayout& layout, std::size_t step) {
+    const std::size_t begin = step * layout.piece_bytes();
+    const std::size_t size = block_bytes(me_);
+    if (begin >= size) return;
+    for (std::size_t block = 0; block < static_cast<std::size_t>(blocks()); ++block) {
+      copy_bytes(layout.block(context_.host.area(me_), step, block), call_.input + block * size + begin,
+                 std::min(layout.piece_bytes(), size - begin));
+    }
+  }
+
+  const CollectiveCall& call_;
+  CollectiveContext& context_;
+  const int ranks_;
+  const int me_;
+  const CollectiveKind kind_;
+  const std::size_t block_bytes_;
+};
+
+}  // namespace
+
+Status host_pull(const CollectiveCall& call, CollectiveContext& context, HostMemoryPath path) {
+  return Pull(call, context).run(path);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,12 @@
+// Runs an operation with the algorithm that the selector chooses for it.
+#pragma once
+
+#include "collectives/context.h"
+#include "collectives/selector.h"
+
+namespace lockstep {
+
+// Blocks until the operation is complete on this rank, or until the context's WaitScope ends the wait.
+Status run_algorithm(const Selector& selector, const CollectiveCall& call, CollectiveContext& context);
+
+}  // namespace lockstep

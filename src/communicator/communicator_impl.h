@@ -1,0 +1,53 @@
+// The inside of a Communicator.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "communicator/collective_lane.h"
+#include "communicator/group_core.h"
+#include "communicator/message/message_lane.h"
+#include "lockstep/communicator/communicator.h"
+#include "rendezvous/rendezvous.h"
+
+namespace lockstep {
+
+// Forms the mesh of a (sub)group: all `size` ranks call it with the same scope.
+using MeshFactory = std::function<Result<Mesh>(const std::string& scope, int rank, int size, Deadline deadline)>;
+
+class Communicator::Impl {
+ public:
+  // Throws Error.
+  static std::shared_ptr<Communicator> make(MeshFactory factory, const std::string& scope, int rank, int size,
+                                            const CommunicatorOptions& options);
+  // The two halves of Communicator::create, for whoever also needs the store. Throw Error.
+  static MeetingPoint find(const InitOptions& options);
+  static std::shared_ptr<Communicator> at(const MeetingPoint& where, const CommunicatorOptions& options);
+  // The same with a secret that is not the environment's.
+  static std::shared_ptr<Communicator> at(const MeetingPoint& where, const CommunicatorOptions& options,
+                                          const Secret& secret);
+  Impl(MeshFactory factory, Mesh mesh, const CommunicatorOptions& options, Selector selector);
+  ~Impl();
+
+  int rank() const { return core->topology().rank; }
+  int size() const { return core->topology().size(); }
+
+  // Fills in what all collectives have in common.
+  IssuedCollective issue(CollectiveKind kind, DType dtype, std::size_t count, const void* input, void* output,
+                         std::optional<std::chrono::milliseconds> timeout) const;
+  std::chrono::milliseconds timeout_or_default(std::optional<std::chrono::milliseconds> timeout) const;
+
+  const MeshFactory factory;
+  const std::shared_ptr<GroupCore> core;
+  CollectiveLane collectives;
+  MessageLane messages;
+
+  std::mutex mutex;
+  std::map<std::vector<int>, int> subgroups;  // guarded by mutex: how often each list of ranks was used
+};
+
+}  // namespace lockstep

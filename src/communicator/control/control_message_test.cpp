@@ -1,0 +1,70 @@
+#include "communicator/control/control_message.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+Result<ControlMessage> round_trip(const ControlMessage& message) {
+  const Bytes frame = format_control_message(message);
+  const auto header = parse_control_header(std::span(frame).first(kControlHeaderBytes));
+  if (!header.ok()) return header.status();
+  EXPECT_EQ(header->length, frame.size() - kControlHeaderBytes);
+  return parse_control_payload(header->type, std::span(frame).subspan(kControlHeaderBytes));
+}
+
+TEST(ControlMessage, EveryMessageSurvivesTheWire) {
+  const OpDescriptor op{.sequence = 17,
+                        .kind = CollectiveKind::reduce,
+                        .dtype = DType::bf16,
+                        .op = ReduceOp::max,
+                        .root = 3,
+                        .count = 1234567890123,
+                        .digest = 42};
+  const ControlMessage messages[] = {Heartbeat{.completed = 16, .waiting = op},
+                                     Heartbeat{.completed = 9, .waiting = {}},
+                                     Abort{Status(StatusCode::peer_lost, "rank 2 was lost")},
+                                     Goodbye{.completed = 7},
+                                     SegmentAdded{.id = 3, .bytes = std::uint64_t{1} << 40},
+                                     SegmentDropped{.id = 3}};
+  for (const auto& message : messages) {
+    const auto again = round_trip(message);
+    ASSERT_TRUE(again.ok()) << again.status().to_string();
+    EXPECT_EQ(*again, message) << "message of type " << message.index();
+  }
+}
+
+TEST(ControlMessage, TruncationAtAnyByteIsRefused) {
+  const Bytes frame = format_control_message(Abort{Status(StatusCode::aborted, "reason")});
+  for (std::size_t size = 0; size < frame.size() - kControlHeaderBytes; ++size) {
+    EXPECT_FALSE(parse_control_payload(1, std::span(frame).subspan(kControlHeaderBytes, size)).ok()) << size;
+  }
+  for (std::size_t size = 0; size < kControlHeaderBytes; ++size) {
+    EXPECT_FALSE(parse_control_header(std::span(frame).first(size)).ok()) << size;
+  }
+}
+
+TEST(ControlMessage, AnotherVersionIsRefusedByNameAndGarbageByShape) {
+  Bytes frame = format_control_message(Goodbye{});
+  frame[4] = std::byte{9};
+  const auto other_version = parse_control_header(std::span(frame).first(kControlHeaderBytes));
+  EXPECT_NE(other_version.status().message().find("version 9"), std::string::npos);
+  frame[0] = std::byte{'x'};
+  EXPECT_EQ(parse_control_header(std::span(frame).first(kControlHeaderBytes)).status().code(),
+            StatusCode::protocol_error);
+}
+
+TEST(ControlMessage, AnExcessiveLengthIsRefusedBeforeItIsRead) {
+  Bytes frame = format_control_message(Goodbye{});
+  frame[11] = std::byte{0x7f};
+  EXPECT_FALSE(parse_control_header(std::span(frame).first(kControlHeaderBytes)).ok());
+}
+
+TEST(ControlMessage, ALongReasonIsCutToFit) {
+  const auto again = round_trip(Abort{Status(StatusCode::internal, std::string(1 << 20, 'x'))});
+  ASSERT_TRUE(again.ok());
+  EXPECT_GT(std::get<Abort>(*again).reason.message().size(), 1000U);
+}
+
+}  // namespace
+}  // namespace lockstep

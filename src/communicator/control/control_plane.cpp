@@ -1,0 +1,231 @@
+#include "communicator/control/control_plane.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "base/net/fd_passing.h"
+#include "base/net/socket.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = Deadline::Clock;
+using std::chrono::milliseconds;
+
+milliseconds interval_for(milliseconds limit) { return std::clamp(limit / 4, milliseconds(10), milliseconds(1000)); }
+
+}  // namespace
+
+ControlPlane::ControlPlane(std::vector<UniqueFd> links, milliseconds heartbeat_limit, ControlEvents& events)
+    : events_(events),
+      heartbeat_limit_(heartbeat_limit),
+      interval_(interval_for(heartbeat_limit)),
+      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      peers_(links.size()) {
+  for (std::size_t rank = 0; rank < links.size(); ++rank) {
+    peers_[rank].socket = std::move(links[rank]);
+    peers_[rank].last_heard = Clock::now();
+  }
+}
+
+ControlPlane::~ControlPlane() { flush_and_stop(Deadline::after(Clock::duration::zero())); }
+
+void ControlPlane::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void ControlPlane::wake() {
+  const std::uint64_t one = 1;
+  if (::write(wake_fd_.get(), &one, sizeof(one)) < 0) {
+    // The counter is full: the thread is being woken already.
+  }
+}
+
+void ControlPlane::send(int rank, const ControlMessage& message, std::shared_ptr<const SharedMemory> memory) {
+  {
+    const std::lock_guard lock(mutex_);
+    peers_[static_cast<std::size_t>(rank)].outbox.push_back({format_control_message(message), 0, std::move(memory)});
+  }
+  wake();
+}
+
+void ControlPlane::broadcast(const ControlMessage& message) {
+  const Bytes frame = format_control_message(message);
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& peer : peers_) peer.outbox.push_back({frame, 0, nullptr});
+  }
+  wake();
+}
+
+void ControlPlane::queue_heartbeat() {
+  const Bytes frame = format_control_message(events_.current_heartbeat());
+  const std::lock_guard lock(mutex_);
+  for (auto& peer : peers_) {
+    // A peer that does not read gets no more of them.
+    if (peer.outbox.empty()) peer.outbox.push_back({frame, 0, nullptr});
+  }
+}
+
+void ControlPlane::flush_and_stop(Deadline deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stopping_) flush_until_ = deadline;
+    stopping_ = true;
+  }
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ControlPlane::run() {
+  auto next_heartbeat = Clock::now();
+  while (true) {
+    const auto now = Clock::now();
+    if (now >= next_heartbeat) {
+      queue_heartbeat();
+      next_heartbeat = now + interval_;
+    }
+    // Asked before sending: whatever was queued before the end was ordered is then sent below.
+    const auto flush_until = stop_ordered();
+    bool all_sent = true;
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank) all_sent &= write_to(static_cast<int>(rank));
+    if (flush_until && (all_sent || flush_until->expired())) break;
+    poll_once(std::max(Clock::duration::zero(), next_heartbeat - now));
+    const auto after = Clock::now();
+    // A long gap means that this process itself was stopped; what peers sent meanwhile is being
+    // read now, so their silence is measured from here.
+    if (after - now > interval_ + heartbeat_limit_ / 2) {
+      for (auto& peer : peers_) peer.last_heard = after;
+    }
+    look_for_silence(after);
+  }
+  for (auto& peer : peers_) {
+    // Half-close first: a close with unread bytes would reset the connection and could take our
+    // goodbye with it.
+    if (peer.socket.valid()) ::shutdown(peer.socket.get(), SHUT_WR);
+    peer.socket.reset();
+  }
+}
+
+std::optional<Deadline> ControlPlane::stop_ordered() {
+  const std::lock_guard lock(mutex_);
+  if (!stopping_) return std::nullopt;
+  return flush_until_;
+}
+
+void ControlPlane::poll_once(Deadline::Duration timeout) {
+  std::vector<pollfd> entries;
+  std::vector<int> ranks;
+  entries.push_back({wake_fd_.get(), POLLIN, 0});
+  ranks.push_back(-1);
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+      const auto& peer = peers_[rank];
+      if (!peer.socket.valid()) continue;
+      const auto events = static_cast<short>(POLLIN | (peer.outbox.empty() ? 0 : POLLOUT));
+      entries.push_back({peer.socket.get(), events, 0});
+      ranks.push_back(static_cast<int>(rank));
+    }
+  }
+  const int ready = ::poll(entries.data(), entries.size(), Deadline::after(timeout).poll_timeout_ms());
+  if (ready <= 0) return;
+  if (entries[0].revents != 0) {
+    std::uint64_t drained = 0;
+    if (::read(wake_fd_.get(), &drained, sizeof(drained)) < 0) {
+      // Nothing to drain: somebody else's wake was taken together with this one.
+    }
+  }
+  // Ends come last: another peer may have told why this one has ended.
+  std::vector<std::pair<int, std::string>> ended;
+  for (std::size_t i = 1; i < entries.size(); ++i) {
+    if ((entries[i].revents & (POLLIN | POLLHUP | POLLERR)) == 0) continue;
+    if (auto how = read_from(ranks[i])) ended.emplace_back(ranks[i], std::move(*how));
+  }
+  for (const auto& [rank, how] : ended) close_link(rank, how);
+}
+
+std::optional<std::string> ControlPlane::read_from(int rank) {
+  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  std::array<std::byte, 16384> buffer;
+  while (peer.socket.valid()) {
+    const IoResult result = receive_some(peer.socket.get(), buffer, peer.fds);
+    if (result.would_block) return std::nullopt;
+    if (result.closed || result.error != 0) {
+      return result.error == 0 ? "the connection was closed" : errno_text(result.error);
+    }
+    peer.last_heard = Clock::now();
+    peer.reported_silent = false;
+    peer.received.insert(peer.received.end(), buffer.begin(),
+                         buffer.begin() + static_cast<std::ptrdiff_t>(result.bytes));
+    parse_received(rank);
+  }
+  return std::nullopt;
+}
+
+void ControlPlane::parse_received(int rank) {
+  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  std::size_t used = 0;
+  const std::span all(peer.received);
+  while (all.size() - used >= kControlHeaderBytes) {
+    const auto header = parse_control_header(all.subspan(used, kControlHeaderBytes));
+    if (!header.ok()) return close_link(rank, header.status().message());
+    const std::size_t frame = kControlHeaderBytes + header->length;
+    if (all.size() - used < frame) break;
+    auto message = parse_control_payload(header->type, all.subspan(used + kControlHeaderBytes, header->length));
+    if (!message.ok()) return close_link(rank, message.status().message());
+    used += frame;
+    UniqueFd fd;
+    if (std::holds_alternative<SegmentAdded>(*message)) {
+      if (peer.fds.empty()) return close_link(rank, "it announced a segment without its descriptor");
+      fd = std::move(peer.fds.front());
+      peer.fds.erase(peer.fds.begin());
+    }
+    events_.on_control_message(rank, std::move(*message), std::move(fd));
+  }
+  peer.received.erase(peer.received.begin(), peer.received.begin() + static_cast<std::ptrdiff_t>(used));
+}
+
+bool ControlPlane::write_to(int rank) {
+  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  const std::lock_guard lock(mutex_);
+  if (!peer.socket.valid()) peer.outbox.clear();
+  while (!peer.outbox.empty()) {
+    auto& message = peer.outbox.front();
+    const int fd = message.sent == 0 && message.memory ? message.memory->fd() : -1;
+    const IoResult result = send_some(peer.socket.get(), std::span(message.frame).subspan(message.sent), fd);
+    if (result.closed || result.error != 0) {
+      peer.outbox.clear();  // what the peer said before its end is still to be read
+      return true;
+    }
+    if (result.would_block) return false;
+    message.sent += result.bytes;
+    if (message.sent == message.frame.size()) peer.outbox.pop_front();
+  }
+  return true;
+}
+
+void ControlPlane::close_link(int rank, const std::string& how) {
+  peers_[static_cast<std::size_t>(rank)].socket.reset();
+  events_.on_control_closed(rank, how);
+}
+
+void ControlPlane::look_for_silence(Clock::time_point now) {
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    auto& peer = peers_[rank];
+    if (!peer.socket.valid() || peer.reported_silent || now - peer.last_heard <= heartbeat_limit_) continue;
+    peer.reported_silent = true;
+    events_.on_control_silent(static_cast<int>(rank), now - peer.last_heard);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+// The control connections of a group and the thread that serves them: it alone reads and writes
+// these sockets, sends heartbeats, and notices at once when a peer's process or link ends.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/shared_memory.h"
+#include "base/unique_fd.h"
+#include "communicator/control/control_message.h"
+#include "lockstep/base/deadline.h"
+
+namespace lockstep {
+
+// Called on the control thread. Must not block for long; may call ControlPlane::send.
+class ControlEvents {
+ public:
+  virtual ~ControlEvents() = default;
+  virtual void on_control_message(int rank, ControlMessage message, UniqueFd fd) = 0;
+  // The connection has ended; `how` for people. Nothing more comes from this rank.
+  virtual void on_control_closed(int rank, const std::string& how) = 0;
+  // Nothing was heard from this rank for longer than the heartbeat limit. Reported once.
+  virtual void on_control_silent(int rank, Deadline::Duration silence) = 0;
+  virtual Heartbeat current_heartbeat() = 0;
+};
+
+class ControlPlane {
+ public:
+  // `links` by rank, invalid for the own rank.
+  ControlPlane(std::vector<UniqueFd> links, std::chrono::milliseconds heartbeat_limit, ControlEvents& events);
+  // Ends the thread. What was not sent by then is dropped: see flush_and_stop.
+  ~ControlPlane();
+
+  // Starts the thread. Apart from the constructor because events may come at once, when a peer has
+  // ended already, and their receiver must be able to reach this object then.
+  void start();
+  // Queues a message; never blocks. `memory`: its descriptor travels along (Unix sockets only).
+  void send(int rank, const ControlMessage& message, std::shared_ptr<const SharedMemory> memory = nullptr);
+  void broadcast(const ControlMessage& message);
+  // Sends what is queued, until the deadline, ends the connections and the thread.
+  void flush_and_stop(Deadline deadline);
+
+ private:
+  struct Outgoing {
+    Bytes frame;
+    std::size_t sent = 0;
+    std::shared_ptr<const SharedMemory> memory;
+  };
+  struct Peer {
+    // Owned by the control thread.
+    UniqueFd socket;
+    Bytes received;
+    std::vector<UniqueFd> fds;
+    Deadline::Clock::time_point last_heard;
+    bool reported_silent = false;
+    // Guarded by mutex_.
+    std::deque<Outgoing> outbox;
+  };
+
+  void run();
+  void queue_heartbeat();
+  // Until when to send what is queued, once the end was ordered.
+  std::optional<Deadline> stop_ordered();
+  void poll_once(Deadline::Duration timeout);
+  // Reads and handles what has come; how the connection has ended, if it has.
+  std::optional<std::string> read_from(int rank);
+  void parse_received(int rank);
+  bool write_to(int rank);  // true if everything queued has left
+  void close_link(int rank, const std::string& how);
+  void look_for_silence(Deadline::Clock::time_point now);
+  void wake();
+
+  ControlEvents& events_;
+  const std::chrono::milliseconds heartbeat_limit_;
+  const std::chrono::milliseconds interval_;
+  UniqueFd wake_fd_;
+  std::vector<Peer> peers_;
+
+  std::mutex mutex_;
+  bool stopping_ = false;                                                    // guarded by mutex_
+  Deadline flush_until_ = Deadline::at(Deadline::Clock::time_point::min());  // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace lockstep

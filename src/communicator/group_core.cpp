@@ -1,0 +1,285 @@
+#include "communicator/group_core.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <utility>
+
+#include "base/log.h"
+#include "base/seconds.h"
+#include "collectives/run_algorithm.h"
+#include "communicator/op_scope.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kGoodbyeFlush{500};
+// How long a failed operation waits for others to leave it: they are at most in a reduction, which
+// takes some ten milliseconds.
+constexpr std::chrono::milliseconds kWithdrawal{300};
+
+// What can be seen of a process of this host whose connection has ended.
+std::string fate_of(std::int64_t pid) {
+  constexpr const char* kEnded = "its process has ended";
+  if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return kEnded;
+  std::ifstream stat(fmt::format("/proc/{}/stat", pid));
+  std::string line;
+  std::getline(stat, line);
+  const auto name_end = line.rfind(") ");  // the name in parentheses may itself contain blanks
+  if (name_end == std::string::npos) return kEnded;
+  char state = '?';
+  unsigned flags = 0;
+  std::sscanf(line.c_str() + name_end + 2, "%c %*d %*d %*d %*d %*d %u", &state, &flags);
+  // The kernel closes connections before the process becomes a zombie; this flag (PF_EXITING) tells.
+  constexpr unsigned kExiting = 0x4;
+  const bool ended = state == 'Z' || state == 'X' || (flags & kExiting) != 0;
+  return ended ? kEnded : "its process is still there";
+}
+
+std::vector<UniqueFd> take_links(Mesh& mesh, UniqueFd PeerLinks::*which) {
+  std::vector<UniqueFd> links;
+  for (auto& peer : mesh.links) links.push_back(std::move(peer.*which));
+  return links;
+}
+
+std::unique_ptr<StreamTransport> make_streams(Mesh& mesh) {
+  if (mesh.topology.single_host()) return nullptr;
+  std::vector<std::vector<UniqueFd>> connections;
+  for (auto& peer : mesh.links) connections.push_back(std::move(peer.data));
+  return std::make_unique<StreamTransport>(mesh.topology.rank, std::move(connections));
+}
+
+}  // namespace
+
+GroupCore::GroupCore(Mesh mesh, const CommunicatorOptions& options, Selector selector)
+    : topology_(mesh.topology),
+      group_id_(mesh.group_id),
+      options_(options),
+      selector_(std::move(selector)),
+      host_(std::move(mesh.host)),
+      streams_(make_streams(mesh)),
+      message_links_(take_links(mesh, &PeerLinks::messages)),
+      progress_(static_cast<std::size_t>(topology_.size())) {
+  // The last step: from here on the control thread calls back.
+  control_ = std::make_unique<ControlPlane>(take_links(mesh, &PeerLinks::control), options_.peer_timeout, *this);
+  control_->start();
+}
+
+GroupCore::~GroupCore() { leave(); }
+
+std::string GroupCore::describe_group() const { return fmt::format("group '{}'", options_.name); }
+
+std::string GroupCore::describe_rank(int rank) const {
+  return topology_.members[static_cast<std::size_t>(rank)].describe();
+}
+
+void GroupCore::set_failure_listener(std::function<void()> listener) {
+  const std::lock_guard lock(mutex_);
+  on_failure_ = std::move(listener);
+}
+
+Status GroupCore::run_collective(const CollectiveCall& call, OperationTimer timer) {
+  Status status = failure_.failed() ? failure_.reason() : Status();
+  if (status.ok()) {
+    OpScope scope(*this, call.descriptor, timer);
+    CollectiveContext context{topology_, *host_, streams_.get(), scope};
+    host_->enter();
+    status = run_algorithm(selector_, call, context);
+    host_->leave();
+  }
+  if (status.ok()) {
+    completed_.store(call.descriptor.sequence, std::memory_order_relaxed);  // read by heartbeats: a report, no more
+    history_[call.descriptor.sequence % history_.size()] = call.descriptor;
+    return status;
+  }
+  fail(with_history(status));
+  withdraw_from_host();
+  return failure_of(describe(call.descriptor), timer.elapsed());
+}
+
+// A rank that only sends, as the root of a broadcast, goes on before the others see what it sent: then
+// the difference shows in a later operation, and the one that differed is among those before.
+Status GroupCore::with_history(const Status& status) const {
+  const std::uint64_t completed = completed_.load(std::memory_order_relaxed);  // written by this thread
+  if (status.code() != StatusCode::mismatch || completed == 0) return status;
+  std::vector<std::string> calls;
+  for (std::uint64_t back = std::min<std::uint64_t>(history_.size(), completed); back > 0; --back) {
+    calls.push_back(describe(history_[(completed - back + 1) % history_.size()]));
+  }
+  return Status(status.code(), fmt::format("{} (before that, rank {} called {})", status.message(), topology_.rank,
+                                           fmt::join(calls, ", ")));
+}
+
+void GroupCore::withdraw_from_host() {
+  const auto is_gone = [this](int rank) {
+    const std::lock_guard lock(mutex_);
+    return progress_[static_cast<std::size_t>(rank)].gone;
+  };
+  if (host_->withdraw(is_gone, Deadline::after(kWithdrawal))) return;
+  log_warn(
+      "{} has failed, but a rank of this host is still in its last operation; it may write to buffers in "
+      "registered memory for a moment",
+      describe_group());
+}
+
+void GroupCore::mark_gone(int rank) {
+  const std::lock_guard lock(mutex_);
+  progress_[static_cast<std::size_t>(rank)].gone = true;
+}
+
+void GroupCore::fail(const Status& reason) {
+  if (!failure_.set(reason)) return;
+  control_->broadcast(Abort{reason});
+  log_debug("{} is dead: {}", describe_group(), reason.message());
+  host_->ring_bell();
+  std::function<void()> listener;
+  {
+    const std::lock_guard lock(mutex_);
+    listener = on_failure_;
+  }
+  if (listener) listener();
+}
+
+Status GroupCore::failure_of(const std::string& operation, Deadline::Duration elapsed) const {
+  const Status reason = failure_.reason();
+  return Status(reason.code(), fmt::format("{} of {} failed on rank {} after {:.3f} s: {}", operation, describe_group(),
+                                           topology_.rank, seconds(elapsed), reason.message()));
+}
+
+void GroupCore::leave() {
+  if (left_.exchange(true)) return;
+  // Whoever sees us go must first learn why the group is dead, or it would blame us.
+  if (failure_.failed()) control_->broadcast(Abort{failure_.reason()});
+  control_->broadcast(Goodbye{completed_.load(std::memory_order_relaxed)});  // written by a thread that is done
+  control_->flush_and_stop(Deadline::after(kGoodbyeFlush));
+}
+
+Status GroupCore::expect_all_peers(std::uint64_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t rank = 0; rank < progress_.size(); ++rank) {
+    const auto& peer = progress_[rank];
+    if (!peer.left || peer.completed >= sequence) continue;
+    return Status(StatusCode::peer_lost,
+                  fmt::format("{} has left the group (its program destroyed it) after operation #{}, but rank {} "
+                              "called operation #{}; every rank must issue the same collectives",
+                              describe_rank(static_cast<int>(rank)), peer.completed, topology_.rank, sequence));
+  }
+  return Status();
+}
+
+std::vector<int> GroupCore::not_yet_at(std::uint64_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<int> ranks;
+  for (int rank = 0; rank < topology_.size(); ++rank) {
+    const auto& peer = progress_[static_cast<std::size_t>(rank)];
+    const bool there = peer.completed >= sequence || (peer.waiting && peer.waiting->sequence >= sequence);
+    if (rank != topology_.rank && !there) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+Status GroupCore::exchange_progress(const OpDescriptor& op, bool tell) {
+  if (tell) {
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_ = op;
+    }
+    control_->broadcast(current_heartbeat());
+  }
+  const std::lock_guard lock(mutex_);
+  for (int rank = 0; rank < topology_.size(); ++rank) {
+    const auto& theirs = progress_[static_cast<std::size_t>(rank)].waiting;
+    if (theirs && theirs->sequence == op.sequence && *theirs != op) {
+      return mismatch_error(topology_.rank, op, rank, *theirs);
+    }
+  }
+  return Status();
+}
+
+void GroupCore::stop_waiting() {
+  const std::lock_guard lock(mutex_);
+  waiting_.reset();
+}
+
+std::uint32_t GroupCore::publish_memory(std::shared_ptr<const SharedMemory> memory) {
+  const std::uint32_t id = host_->add_own_segment({memory->data(), memory->size(), memory});
+  for (const int rank : topology_.local_ranks()) {
+    if (rank != topology_.rank) control_->send(rank, SegmentAdded{id, memory->size()}, memory);
+  }
+  return id;
+}
+
+void GroupCore::withdraw_memory(std::uint32_t segment) {
+  host_->drop_own_segment(segment);
+  for (const int rank : topology_.local_ranks()) {
+    if (rank != topology_.rank) control_->send(rank, SegmentDropped{segment});
+  }
+}
+
+void GroupCore::map_peer_segment(int rank, const SegmentAdded& added, UniqueFd fd) {
+  auto memory = SharedMemory::map(std::move(fd), added.bytes);
+  if (!memory.ok()) return fail(memory.status().with_context("registered memory of " + describe_rank(rank)));
+  (*memory)->close_fd();
+  std::shared_ptr<SharedMemory> shared = std::move(*memory);
+  const int local = topology_.members[static_cast<std::size_t>(rank)].local_index;
+  host_->add_peer_segment(local, added.id, {shared->data(), shared->size(), shared});
+}
+
+void GroupCore::on_control_message(int rank, ControlMessage message, UniqueFd fd) {
+  auto& peer = progress_[static_cast<std::size_t>(rank)];
+  if (const auto* heartbeat = std::get_if<Heartbeat>(&message)) {
+    const std::lock_guard lock(mutex_);
+    peer.completed = heartbeat->completed;
+    peer.waiting = heartbeat->waiting;
+  } else if (const auto* abort = std::get_if<Abort>(&message)) {
+    // Passed on, although whoever sent it has told the others as well: they may see our end before
+    // they read that.
+    fail(abort->reason);
+  } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
+    {
+      const std::lock_guard lock(mutex_);
+      peer.completed = goodbye->completed;
+      peer.left = true;
+    }
+    host_->ring_bell();  // whoever waits for this rank looks again
+  } else if (const auto* added = std::get_if<SegmentAdded>(&message)) {
+    map_peer_segment(rank, *added, std::move(fd));
+  } else if (const auto* dropped = std::get_if<SegmentDropped>(&message)) {
+    host_->drop_peer_segment(topology_.members[static_cast<std::size_t>(rank)].local_index, dropped->id);
+  }
+}
+
+void GroupCore::on_control_closed(int rank, const std::string& how) {
+  const auto& member = topology_.members[static_cast<std::size_t>(rank)];
+  mark_gone(rank);
+  {
+    const std::lock_guard lock(mutex_);
+    if (progress_[static_cast<std::size_t>(rank)].left) return;
+  }
+  const bool same_host = member.host_index == topology_.me().host_index;
+  fail(Status(StatusCode::peer_lost,
+              fmt::format("{} was lost: {} without a goodbye{}; see that rank's output for the reason",
+                          member.describe(), how, same_host ? ", and " + fate_of(member.pid) : "")));
+}
+
+void GroupCore::on_control_silent(int rank, Deadline::Duration silence) {
+  mark_gone(rank);
+  fail(Status(
+      StatusCode::peer_lost,
+      fmt::format("{} was lost: nothing heard from it for {:.1f} s (limit {:.1f} s); its process is stopped, its "
+                  "host is down or overloaded, or the link to it is cut",
+                  describe_rank(rank), seconds(silence), seconds(options_.peer_timeout))));
+}
+
+Heartbeat GroupCore::current_heartbeat() {
+  const std::lock_guard lock(mutex_);
+  return Heartbeat{completed_.load(std::memory_order_relaxed), waiting_};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+// What all parts of one rank's group share: the mesh, the failure state, the control plane, and
+// what is known of the peers. Carries out one collective at a time; the lanes decide when.
+//
+// Threads: run_collective is called by one thread at a time (the lane sees to it). fail, the
+// accessors and the registration of memory may be called from any thread. The control thread
+// calls the ControlEvents.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/context.h"
+#include "collectives/selector.h"
+#include "communicator/control/control_plane.h"
+#include "communicator/failure_state.h"
+#include "communicator/operation_timer.h"
+#include "lockstep/rendezvous/init_options.h"
+#include "transport/mesh.h"
+
+namespace lockstep {
+
+class GroupCore final : public ControlEvents {
+ public:
+  GroupCore(Mesh mesh, const CommunicatorOptions& options, Selector selector);
+  ~GroupCore() override;
+
+  const Topology& topology() const { return topology_; }
+  const CommunicatorOptions& options() const { return options_; }
+  const std::string& group_id() const { return group_id_; }
+  const Selector& selector() const { return selector_; }
+  HostTransport& host() { return *host_; }
+  const FailureState& failure() const { return failure_; }
+  // "group 'world'"
+  std::string describe_group() const;
+  // "rank 2 (host node7, pid 4711)"
+  std::string describe_rank(int rank) const;
+  std::vector<UniqueFd> take_message_links() { return std::move(message_links_); }
+  // Called (from any thread) when the group fails, after the state is set.
+  void set_failure_listener(std::function<void()> listener);
+
+  // Runs the collective on this thread. The error names the operation; the group is dead then.
+  Status run_collective(const CollectiveCall& call, OperationTimer timer);
+
+  // Kills the group with this reason, here and on all peers. Only the first reason counts.
+  void fail(const Status& reason);
+  // The error of `operation` ("all_reduce(...) #17") in a group that has failed, after `elapsed`.
+  Status failure_of(const std::string& operation, Deadline::Duration elapsed) const;
+  // Says goodbye and ends the connections.
+  void leave();
+
+  // Whether this rank can be expected to come to collective `sequence`; otherwise why not.
+  Status expect_all_peers(std::uint64_t sequence) const;
+  // Ranks that, as far as is known, have not come to `sequence`.
+  std::vector<int> not_yet_at(std::uint64_t sequence) const;
+  // Tells the peers that this rank waits in `op`, and compares with what they wait in.
+  Status exchange_progress(const OpDescriptor& op, bool tell);
+  void stop_waiting();
+
+  // Makes memory visible to the ranks of this host; returns its segment's number.
+  std::uint32_t publish_memory(std::shared_ptr<const SharedMemory> memory);
+  void withdraw_memory(std::uint32_t segment);
+
+  void on_control_message(int rank, ControlMessage message, UniqueFd fd) override;
+  void on_control_closed(int rank, const std::string& how) override;
+  void on_control_silent(int rank, Deadline::Duration silence) override;
+  Heartbeat current_heartbeat() override;
+
+ private:
+  struct PeerProgress {
+    std::uint64_t completed = 0;
+    std::optional<OpDescriptor> waiting;
+    bool left = false;  // said goodbye after `completed`
+    bool gone = false;  // its connection has ended, or it is silent
+  };
+
+  // After a failed operation: no peer that can still be reached touches our memory any more.
+  void withdraw_from_host();
+  void mark_gone(int rank);
+  // `status` with what this rank called before, where ranks called different operations.
+  Status with_history(const Status& status) const;
+  void map_peer_segment(int rank, const SegmentAdded& added, UniqueFd fd);
+
+  // Constant after construction.
+  const Topology topology_;
+  const std::string group_id_;
+  const CommunicatorOptions options_;
+  const Selector selector_;
+  const std::unique_ptr<HostTransport> host_;
+  std::unique_ptr<StreamTransport> streams_;
+  std::vector<UniqueFd> message_links_;
+
+  // Own synchronisation.
+  FailureState failure_;
+  std::atomic<std::uint64_t> completed_{0};  // written by the thread that runs collectives
+  std::atomic<bool> left_{false};
+
+  // Owned by the thread that runs the current collective.
+  std::array<OpDescriptor, 3> history_;  // the latest that were completed here, each at its number modulo 3
+
+  mutable std::mutex mutex_;
+  std::vector<PeerProgress> progress_;   // guarded by mutex_; by rank
+  std::optional<OpDescriptor> waiting_;  // guarded by mutex_; the collective that waits long here
+  std::function<void()> on_failure_;     // guarded by mutex_
+
+  std::unique_ptr<ControlPlane> control_;  // last: its thread uses everything above
+};
+
+}  // namespace lockstep

@@ -1,0 +1,378 @@
+#include "communicator/message/message_lane.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/net/fd_passing.h"
+#include "base/net/socket.h"
+#include "base/seconds.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = Deadline::Clock;
+
+// When a message connection ends, the control connection may be about to tell the real reason.
+constexpr std::chrono::milliseconds kReasonGrace{300};
+
+std::string name_of(const char* verb, std::size_t count, DType dtype, int rank, int tag) {
+  return fmt::format("{} rank {} (count {}, {}, tag {})", verb, rank, count, to_string(dtype), tag);
+}
+
+std::span<std::byte> bytes_of(const Buffer& data) { return {static_cast<std::byte*>(data.data), data.bytes()}; }
+
+}  // namespace
+
+MessageLane::MessageLane(std::shared_ptr<GroupCore> core)
+    : core_(std::move(core)), wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  auto links = core_->take_message_links();
+  peers_.resize(links.size());
+  for (std::size_t rank = 0; rank < links.size(); ++rank) peers_[rank].socket = std::move(links[rank]);
+}
+
+void MessageLane::wake() {
+  const std::uint64_t one = 1;
+  if (::write(wake_fd_.get(), &one, sizeof(one)) < 0) {
+    // The counter is full: the thread is being woken already.
+  }
+}
+
+void MessageLane::start() {
+  if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
+  wake();
+}
+
+bool MessageLane::refuse(const std::shared_ptr<detail::WorkState>& work, const std::string& name) {
+  if (closing_) {
+    settle(work, Status(StatusCode::closed, name + ": this group has been destroyed"));
+  } else if (core_->failure().failed()) {
+    settle(work, core_->failure_of(name, {}));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Work MessageLane::send(ConstBuffer data, int destination, int tag, std::chrono::milliseconds timeout) {
+  auto work = std::make_shared<detail::WorkState>();
+  const std::string name = name_of("send to", data.count, data.dtype, destination, tag);
+  const MessageHeader header{.tag = tag, .dtype = data.dtype, .bytes = data.bytes()};
+  const std::span payload(static_cast<const std::byte*>(data.data), data.bytes());
+
+  std::unique_lock lock(mutex_);
+  if (!refuse(work, name)) {
+    auto& peer = peers_[static_cast<std::size_t>(destination)];
+    if (destination == core_->topology().rank) {
+      Unexpected message{header, Bytes(payload.begin(), payload.end())};
+      if (auto posted = take_posted(peer, tag)) {
+        deliver(destination, *posted, message);
+      } else {
+        peer.unexpected.push_back(std::move(message));
+      }
+      settle(work, Status());
+    } else {
+      peer.outgoing.push_back(
+          {format_message_header(header), 0, payload, Deadline::after(timeout), name, Clock::now(), work});
+      start();
+    }
+  }
+  complete_settled(lock);
+  return Work(work);
+}
+
+Work MessageLane::recv(Buffer data, int source, int tag, std::chrono::milliseconds timeout) {
+  auto work = std::make_shared<detail::WorkState>();
+  Posted posted{data,         tag, Deadline::after(timeout), name_of("recv from", data.count, data.dtype, source, tag),
+                Clock::now(), work};
+  std::unique_lock lock(mutex_);
+  if (!refuse(work, posted.name)) {
+    auto& peer = peers_[static_cast<std::size_t>(source)];
+    const auto kept = std::find_if(peer.unexpected.begin(), peer.unexpected.end(),
+                                   [&](const Unexpected& message) { return message.header.tag == tag; });
+    if (kept != peer.unexpected.end()) {
+      const Unexpected message = std::move(*kept);
+      peer.unexpected.erase(kept);
+      peer.unexpected_bytes -= std::min(peer.unexpected_bytes, message.payload.size());
+      deliver(source, posted, message);
+    } else {
+      peer.posted.push_back(std::move(posted));
+    }
+    if (source != core_->topology().rank) start();  // to receive it, or because there is room for more now
+  }
+  complete_settled(lock);
+  return Work(work);
+}
+
+std::optional<MessageLane::Posted> MessageLane::take_posted(Peer& peer, int tag) {
+  const auto match =
+      std::find_if(peer.posted.begin(), peer.posted.end(), [&](const Posted& posted) { return posted.tag == tag; });
+  if (match == peer.posted.end()) return std::nullopt;
+  std::optional<Posted> taken = std::move(*match);
+  peer.posted.erase(match);
+  return taken;
+}
+
+Status MessageLane::check_fit(int source, const MessageHeader& header, const Posted& posted) const {
+  if (header.bytes == posted.data.bytes() && header.dtype == posted.data.dtype) return Status();
+  return Status(StatusCode::mismatch,
+                fmt::format("rank {} sent {} elements of {} to rank {} with tag {}, which receives {} of {}", source,
+                            header.bytes / element_size(header.dtype), to_string(header.dtype), core_->topology().rank,
+                            header.tag, posted.data.count, to_string(posted.data.dtype)));
+}
+
+void MessageLane::deliver(int source, Posted& posted, const Unexpected& message) {
+  if (Status fit = check_fit(source, message.header, posted); !fit.ok()) {
+    core_->fail(fit);
+    settle(posted.work, core_->failure_of(posted.name, Clock::now() - posted.started));
+    return;
+  }
+  if (!message.payload.empty()) std::memcpy(posted.data.data, message.payload.data(), message.payload.size());
+  settle(posted.work, Status());
+}
+
+void MessageLane::settle(std::shared_ptr<detail::WorkState> work, Status outcome) {
+  settled_.push_back({std::move(work), std::move(outcome)});
+}
+
+void MessageLane::complete_settled(std::unique_lock<std::mutex>& lock) {
+  while (!settled_.empty()) {
+    const auto settled = std::exchange(settled_, {});
+    lock.unlock();
+    for (const auto& completion : settled) completion.work->complete(completion.outcome);
+    lock.lock();
+  }
+}
+
+void MessageLane::serve() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+      write_to(rank);
+      read_from(rank);
+    }
+    expire(Clock::now());
+    if (core_->failure().failed()) fail_all();
+    complete_settled(lock);
+    if (closing_ && all_sent()) return;
+    poll_once(lock);
+  }
+}
+
+bool MessageLane::wants_to_read(const Peer& peer) const {
+  if (!peer.socket.valid() || peer.ended) return false;
+  const auto& incoming = peer.incoming;
+  if (incoming.placed || incoming.raw_received < kMessageHeaderBytes) return true;
+  // A message that was too large to keep waits for its receive.
+  return peer.unexpected_bytes + incoming.header.bytes <= kMaxUnexpectedBytes ||
+         std::any_of(peer.posted.begin(), peer.posted.end(),
+                     [&](const Posted& posted) { return posted.tag == incoming.header.tag; });
+}
+
+bool MessageLane::all_sent() const {
+  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.outgoing.empty(); });
+}
+
+void MessageLane::poll_once(std::unique_lock<std::mutex>& lock) {
+  std::vector<pollfd> entries{{wake_fd_.get(), POLLIN, 0}};
+  for (const auto& peer : peers_) {
+    short events = 0;
+    if (wants_to_read(peer)) events |= POLLIN;
+    if (peer.socket.valid() && !peer.ended && !peer.outgoing.empty()) events |= POLLOUT;
+    if (events != 0) entries.push_back({peer.socket.get(), events, 0});
+  }
+  const int timeout = next_deadline().poll_timeout_ms(1000);
+  lock.unlock();
+  const int ready = ::poll(entries.data(), entries.size(), timeout);
+  lock.lock();
+  std::uint64_t drained = 0;
+  if (ready > 0 && entries[0].revents != 0 && ::read(wake_fd_.get(), &drained, sizeof(drained)) < 0) {
+    // Drained together with an earlier wake.
+  }
+}
+
+void MessageLane::write_to(int rank) {
+  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  while (!peer.outgoing.empty() && peer.socket.valid() && !peer.ended) {
+    auto& message = peer.outgoing.front();
+    const bool in_header = message.header_sent < kMessageHeaderBytes;
+    const std::span<const std::byte> next =
+        in_header ? std::span<const std::byte>(message.header).subspan(message.header_sent) : message.rest;
+    if (!next.empty()) {
+      const IoResult result = send_some(peer.socket.get(), next);
+      if (result.would_block) return;
+      if (result.closed || result.error != 0) {
+        peer.ended = Clock::now();
+        return;
+      }
+      if (in_header) {
+        message.header_sent += result.bytes;
+        continue;
+      }
+      message.rest = message.rest.subspan(result.bytes);
+    }
+    if (!message.rest.empty()) continue;
+    settle(std::move(message.work), Status());
+    peer.outgoing.pop_front();
+  }
+}
+
+void MessageLane::read_from(int rank) {
+  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  bool blocked = false;
+  while (!blocked && wants_to_read(peer)) {
+    Status status;
+    if (peer.incoming.raw_received < kMessageHeaderBytes) {
+      status = receive_header(rank, blocked);
+    } else if (!peer.incoming.placed) {
+      status = place_incoming(rank);
+    } else {
+      status = receive_payload(rank, blocked);
+    }
+    if (!status.ok()) {
+      core_->fail(status);
+      return;
+    }
+  }
+}
+
+Status MessageLane::receive_header(int rank, bool& blocked) {
+  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  auto& incoming = peer.incoming;
+  std::vector<UniqueFd> no_fds;
+  const IoResult result =
+      receive_some(peer.socket.get(), std::span(incoming.raw).subspan(incoming.raw_received), no_fds);
+  if (result.would_block) {
+    blocked = true;
+  } else if (result.closed || result.error != 0) {
+    peer.ended = Clock::now();
+  } else {
+    incoming.raw_received += result.bytes;
+    if (incoming.raw_received < kMessageHeaderBytes) return Status();
+    auto header = parse_message_header(incoming.raw);
+    if (!header.ok()) return header.status().with_context(core_->describe_rank(rank));
+    incoming.header = *header;
+  }
+  return Status();
+}
+
+Status MessageLane::place_incoming(int rank) {
+  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  auto& incoming = peer.incoming;
+  incoming.placed = true;
+  if (auto posted = take_posted(peer, incoming.header.tag)) {
+    incoming.target = std::move(posted);
+    LOCKSTEP_RETURN_IF_ERROR(check_fit(rank, incoming.header, *incoming.target));
+  } else {
+    incoming.buffer.resize(incoming.header.bytes);
+    peer.unexpected_bytes += incoming.header.bytes;
+  }
+  if (incoming.header.bytes == 0) finish_incoming(rank);
+  return Status();
+}
+
+Status MessageLane::receive_payload(int rank, bool& blocked) {
+  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  auto& incoming = peer.incoming;
+  const std::span<std::byte> whole = incoming.target ? bytes_of(incoming.target->data) : std::span(incoming.buffer);
+  std::vector<UniqueFd> no_fds;
+  const IoResult result = receive_some(peer.socket.get(), whole.subspan(incoming.received), no_fds);
+  if (result.would_block) {
+    blocked = true;
+  } else if (result.closed || result.error != 0) {
+    peer.ended = Clock::now();
+  } else {
+    incoming.received += result.bytes;
+    if (incoming.received == whole.size()) finish_incoming(rank);
+  }
+  return Status();
+}
+
+void MessageLane::finish_incoming(int rank) {
+  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  Incoming incoming = std::exchange(peer.incoming, Incoming{});
+  if (incoming.target) return settle(incoming.target->work, Status());
+  // A receive may have been posted while the message came in.
+  Unexpected message{incoming.header, std::move(incoming.buffer)};
+  if (auto posted = take_posted(peer, message.header.tag)) {
+    peer.unexpected_bytes -= message.payload.size();
+    deliver(rank, *posted, message);
+  } else {
+    peer.unexpected.push_back(std::move(message));
+  }
+}
+
+Deadline MessageLane::next_deadline() const {
+  Deadline next = Deadline::after(std::chrono::hours(1));
+  for (const auto& peer : peers_) {
+    for (const auto& message : peer.outgoing) next = next.earlier(message.deadline);
+    for (const auto& posted : peer.posted) next = next.earlier(posted.deadline);
+    if (peer.incoming.target) next = next.earlier(peer.incoming.target->deadline);
+    if (peer.ended && peer.concerns()) next = next.earlier(Deadline::at(*peer.ended + kReasonGrace));
+  }
+  return next;
+}
+
+void MessageLane::expire(Clock::time_point now) {
+  const auto late = [&](const std::string& name, Deadline deadline, Clock::time_point started, int rank) {
+    if (deadline.when() > now) return;
+    core_->fail(Status(StatusCode::timed_out,
+                       fmt::format("{} on rank {} reached its deadline after {:.1f} s: {} did not do its part", name,
+                                   core_->topology().rank, seconds(now - started), core_->describe_rank(rank))));
+  };
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+    const auto& peer = peers_[static_cast<std::size_t>(rank)];
+    for (const auto& message : peer.outgoing) late(message.name, message.deadline, message.started, rank);
+    for (const auto& posted : peer.posted) late(posted.name, posted.deadline, posted.started, rank);
+    if (const auto& target = peer.incoming.target) late(target->name, target->deadline, target->started, rank);
+
+    // The end of a connection is nobody's concern otherwise.
+    if (peer.ended && peer.concerns() && now >= *peer.ended + kReasonGrace) {
+      core_->fail(Status(StatusCode::peer_lost, fmt::format("{} has ended its message connection: it has left the "
+                                                            "group, or its process has ended",
+                                                            core_->describe_rank(rank))));
+    }
+  }
+}
+
+void MessageLane::fail_all() {
+  const auto now = Clock::now();
+  for (auto& peer : peers_) {
+    for (auto& message : peer.outgoing) settle(message.work, core_->failure_of(message.name, now - message.started));
+    for (auto& posted : peer.posted) settle(posted.work, core_->failure_of(posted.name, now - posted.started));
+    if (peer.incoming.target) {
+      auto& target = *peer.incoming.target;
+      settle(target.work, core_->failure_of(target.name, now - target.started));
+    }
+    peer.outgoing.clear();
+    peer.posted.clear();
+    peer.incoming = Incoming{};
+    peer.ended = now;
+  }
+}
+
+void MessageLane::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return;
+    closing_ = true;
+  }
+  wake();
+  if (thread_.joinable()) thread_.join();
+  const auto give_up = [](const Posted& posted) {
+    posted.work->complete(Status(StatusCode::closed, posted.name + " was open when its group was destroyed"));
+  };
+  for (auto& peer : peers_) {
+    for (const auto& posted : peer.posted) give_up(posted);
+    if (peer.incoming.target) give_up(*peer.incoming.target);
+    peer.posted.clear();
+    peer.incoming.target.reset();
+  }
+}
+
+}  // namespace lockstep

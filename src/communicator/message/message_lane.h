@@ -1,0 +1,125 @@
+// Point-to-point messages of a group, matched by (sender, tag).
+//
+// One thread, started by the first send or recv, moves all messages of all peers at the same time,
+// so that two ranks may send to each other first and receive afterwards. A message that nobody has
+// asked for yet is kept, up to kMaxUnexpectedBytes per peer; beyond that it stays with the sender, and
+// what that peer sent after it stays too.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "communicator/group_core.h"
+#include "communicator/message/message_header.h"
+#include "communicator/work_state.h"
+#include "lockstep/collectives/types.h"
+#include "lockstep/communicator/work.h"
+
+namespace lockstep {
+
+inline constexpr std::size_t kMaxUnexpectedBytes = std::size_t{64} << 20;
+
+class MessageLane {
+ public:
+  explicit MessageLane(std::shared_ptr<GroupCore> core);
+  ~MessageLane() { close(); }
+
+  Work send(ConstBuffer data, int destination, int tag, std::chrono::milliseconds timeout);
+  Work recv(Buffer data, int source, int tag, std::chrono::milliseconds timeout);
+  // Makes the thread look at the group's failure. From any thread.
+  void wake();
+  // Sends what was issued, within its deadlines; receives that are still open fail.
+  void close();
+
+ private:
+  struct Outgoing {
+    std::array<std::byte, kMessageHeaderBytes> header;
+    std::size_t header_sent = 0;
+    std::span<const std::byte> rest;
+    Deadline deadline;
+    std::string name;  // "send(...) to rank 3, tag 0"
+    Deadline::Clock::time_point started;
+    std::shared_ptr<detail::WorkState> work;
+  };
+  struct Posted {
+    Buffer data;
+    int tag;
+    Deadline deadline;
+    std::string name;
+    Deadline::Clock::time_point started;
+    std::shared_ptr<detail::WorkState> work;
+  };
+  struct Unexpected {
+    MessageHeader header;
+    Bytes payload;
+  };
+  // The message that is coming in.
+  struct Incoming {
+    std::array<std::byte, kMessageHeaderBytes> raw{};
+    std::size_t raw_received = 0;
+    MessageHeader header;
+    bool placed = false;           // it is known where the payload goes
+    std::optional<Posted> target;  // straight into the buffer of this receive
+    Bytes buffer;                  // otherwise kept here
+    std::size_t received = 0;
+  };
+  struct Peer {
+    UniqueFd socket;
+    std::deque<Outgoing> outgoing;
+    std::list<Posted> posted;
+    std::deque<Unexpected> unexpected;
+    std::size_t unexpected_bytes = 0;
+    Incoming incoming;
+    std::optional<Deadline::Clock::time_point> ended;  // since when nothing more comes or goes
+    // Somebody expects something from this peer, or has something for it.
+    bool concerns() const { return !posted.empty() || !outgoing.empty() || incoming.target; }
+  };
+  struct Completion {
+    std::shared_ptr<detail::WorkState> work;
+    Status outcome;
+  };
+
+  // All below: with mutex_ held.
+  void start();
+  void serve();
+  void poll_once(std::unique_lock<std::mutex>& lock);
+  void settle(std::shared_ptr<detail::WorkState> work, Status outcome);
+  // Completes what was settled, without the mutex: continuations may issue new messages.
+  void complete_settled(std::unique_lock<std::mutex>& lock);
+  bool refuse(const std::shared_ptr<detail::WorkState>& work, const std::string& name);
+  void write_to(int rank);
+  void read_from(int rank);
+  Status receive_header(int rank, bool& blocked);
+  Status receive_payload(int rank, bool& blocked);
+  Status place_incoming(int rank);
+  void finish_incoming(int rank);
+  std::optional<Posted> take_posted(Peer& peer, int tag);
+  Status check_fit(int source, const MessageHeader& header, const Posted& posted) const;
+  void deliver(int source, Posted& posted, const Unexpected& message);
+  void expire(Deadline::Clock::time_point now);
+  Deadline next_deadline() const;
+  void fail_all();
+  bool wants_to_read(const Peer& peer) const;
+  bool all_sent() const;
+
+  const std::shared_ptr<GroupCore> core_;
+  UniqueFd wake_fd_;
+  std::mutex mutex_;
+  std::vector<Peer> peers_;          // guarded by mutex_
+  bool closing_ = false;             // guarded by mutex_
+  std::vector<Completion> settled_;  // guarded by mutex_
+  std::thread thread_;               // guarded by mutex_ until joined
+};
+
+}  // namespace lockstep

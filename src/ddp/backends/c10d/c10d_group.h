@@ -1,0 +1,90 @@
+// A ProcessGroup on one of LibTorch's engines (or any that speaks c10d), with a watch group beside it.
+//
+// The watch group (Lockstep's own engine) meets, names and watches the ranks; the c10d engine moves the tensors.
+// When a peer is lost or somebody aborts, the watch group's reason ends every operation here too; every operation
+// has a deadline. docs/backends.md lists which promises hold on which engine.
+#pragma once
+
+#include "ddp/backends/c10d/c10d_headers.h"
+
+#if LOCKSTEP_HAS_C10D
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "ddp/backends/c10d/c10d_engine.h"
+#include "ddp/backends/c10d/c10d_lane.h"
+#include "ddp/backends/watch_group.h"
+#include "lockstep/ddp/process_group.h"
+
+namespace lockstep::detail {
+
+struct C10dTimeouts {
+  std::chrono::milliseconds operation{std::chrono::minutes(30)};  // where a call sets none
+  std::chrono::milliseconds init{std::chrono::minutes(5)};        // for connecting the engine
+};
+
+class C10dGroup final : public ProcessGroup {
+ public:
+  // Connects the engine between the ranks of `watch`, all of which must call it. Throws Error.
+  C10dGroup(WatchGroup watch, std::shared_ptr<const C10dEngine> engine, const C10dTimeouts& timeouts);
+  ~C10dGroup() override;
+
+  const std::string& backend() const override { return engine_->name; }
+  int rank() const override { return watch_.group->rank(); }
+  int size() const override { return watch_.group->size(); }
+  int local_rank() const override { return watch_.group->local_rank(); }
+  int local_size() const override { return watch_.group->local_size(); }
+  std::string describe() const override;
+  Status check(const at::Tensor& tensor, std::optional<ReduceOp> op) const override;
+
+  Work all_reduce(const at::Tensor& tensor, const ReduceOptions& options) override;
+  Work reduce(const at::Tensor& tensor, int root, const ReduceOptions& options) override;
+  Work broadcast(const at::Tensor& tensor, int root, const CallOptions& options) override;
+  Work all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) override;
+  Work all_gather_v(const at::Tensor& input, const at::Tensor& output, std::span<const std::size_t> counts,
+                    const CallOptions& options) override;
+  Work reduce_scatter(const at::Tensor& input, const at::Tensor& output, const ReduceOptions& options) override;
+  Work gather(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) override;
+  Work scatter(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) override;
+  Work all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) override;
+  Work barrier(const CallOptions& options) override;
+  Work send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) override;
+  Work recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) override;
+
+  at::Tensor empty(std::int64_t count, at::ScalarType dtype, at::Device device = at::kCPU) override;
+  Memory allocate(std::size_t bytes) override;
+  void abort(const std::string& reason) override;
+  Status health() const override { return lane_->health(); }
+
+ protected:
+  std::shared_ptr<ProcessGroup> make_subgroup(std::span<const int> ranks, const std::string& name) override;
+
+ private:
+  using Tensors = std::vector<at::Tensor>;
+  struct Reduction;
+
+  void connect();
+  C10dBackendArguments arguments() const;
+  // What the engine reduces in place of `tensor`, and how the result gets back.
+  Reduction prepare(const at::Tensor& tensor, ReduceOp op) const;
+  Work issue(C10dOperation operation, std::optional<std::chrono::milliseconds> timeout,
+             const std::function<C10dWork()>& start);
+  // Throws Error if the engine has no tags and this is one.
+  void check_tag(int tag) const;
+  // All ranks come, nothing moves: what a collective on no elements is.
+  Work meet_without_data(std::string name, std::optional<std::chrono::milliseconds> timeout);
+
+  const WatchGroup watch_;
+  const std::shared_ptr<const C10dEngine> engine_;
+  const C10dTimeouts timeouts_;
+  const at::Device device_;       // of the engine; for one with streams, the caller's current one
+  std::shared_ptr<Store> store_;  // of this group alone
+  c10::intrusive_ptr<C10dBackend> backend_;
+  std::unique_ptr<C10dLane> lane_;  // last: it uses the backend
+};
+
+}  // namespace lockstep::detail
+
+#endif

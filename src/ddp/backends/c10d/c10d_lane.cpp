@@ -1,0 +1,250 @@
+#include "ddp/backends/c10d/c10d_lane.h"
+
+#if LOCKSTEP_HAS_C10D
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace lockstep::detail {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// When an engine fails by itself: how long the watch group gets to say who was lost, before the engine's own
+// words must do. A lost peer's connections end at the same time.
+constexpr milliseconds kBlame{1000};
+
+// What is left to do on the device after an operation, on this thread's stream. Its memory may be of another stream's
+// pool.
+void finish_on_current_stream(const std::function<void()>& finish, const std::vector<at::Tensor>& tensors) {
+  if (!finish) return;
+  finish();
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    const c10::impl::VirtualGuardImpl guard(tensor.device().type());
+    guard.recordDataPtrOnStream(tensor.storage().data_ptr(), guard.getStream(tensor.device()));
+  }
+}
+
+// Streams: how often to look whether the device is done, and how long it gets after the end of the group.
+constexpr milliseconds kDeviceLook{20};
+constexpr milliseconds kDeviceGrace{10000};
+
+bool readable_within(int fd, milliseconds timeout) {
+  pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
+  return ::poll(&entry, 1, static_cast<int>(timeout.count())) > 0;
+}
+
+}  // namespace
+
+C10dLane::C10dLane(WatchGroup watch, std::shared_ptr<Store> store, const C10dEngine& engine, C10dBackend& backend)
+    : watch_(std::move(watch)),
+      store_(std::move(store)),
+      engine_(engine),
+      backend_(backend),
+      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!wake_fd_.valid()) throw Error({StatusCode::resource_exhausted, "no eventfd for a group: too many open files"});
+  completer_ = std::thread([this] { complete_collectives(); });
+  watcher_ = std::thread([this] { this->watch(); });
+}
+
+C10dLane::~C10dLane() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return pending_.empty(); });
+    closing_ = true;
+  }
+  changed_.notify_all();
+  wake_watcher();
+  completer_.join();
+  for (std::thread& messenger : messengers_) messenger.join();
+  watcher_.join();
+}
+
+Work C10dLane::issue(C10dOperation operation, const std::function<C10dWork()>& start) {
+  auto pending = std::make_shared<C10dOperation>(std::move(operation));
+  pending->state = std::make_shared<WorkState>();
+  std::lock_guard issue_lock(issue_mutex_);
+  throw_if_error(health());
+  if (!pending->message) {
+    std::lock_guard lock(mutex_);
+    pending->sequence = ++last_issued_;
+    pending->name += fmt::format(" #{}", pending->sequence);
+  }
+  pending->issued = Clock::now();
+  try {
+    pending->work = start();
+  } catch (const std::exception& error) {
+    throw Error(failure_of(*pending, error.what()));
+  }
+  if (engine_.traits.stream_ordered) complete_at_once(*pending);
+  std::lock_guard lock(mutex_);
+  pending_.push_back(pending);
+  if (pending->message) {
+    messages_.push_back(pending);
+    if (idle_messengers_ < static_cast<int>(messages_.size())) {
+      messengers_.emplace_back([this] { complete_messages(); });
+    }
+  } else {
+    collectives_.push_back(pending);
+  }
+  changed_.notify_all();
+  if (!failure_.ok() || next_look_ > pending->issued + kLongWait || next_look_ > pending->deadline().when()) {
+    wake_watcher();
+  }
+  return Work(pending->state);
+}
+
+void C10dLane::fail(const Status& reason) {
+  const Status earlier = watch_failure();
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return;
+    failure_ = earlier.ok() ? reason : earlier;
+  }
+  // First the reason, then the end of the connections: else the peers would only see that these have ended.
+  watch_.group->abort(reason);
+  wake_watcher();
+}
+
+Status C10dLane::health() const {
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return failure_.with_context(fmt::format("group '{}' is dead", watch_.group->name()));
+  }
+  return watch_.group->health();
+}
+
+Status C10dLane::watch_failure() const {
+  const Status status = watch_.group->health();
+  const std::string prefix = fmt::format("group '{}' is dead: ", watch_.group->name());
+  if (!status.message().starts_with(prefix)) return status;
+  return {status.code(), status.message().substr(prefix.size())};
+}
+
+void C10dLane::complete_collectives() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return closing_ || !collectives_.empty(); });
+    if (collectives_.empty()) return;
+    const Pending operation = std::move(collectives_.front());
+    collectives_.pop_front();
+    lock.unlock();
+    run(operation);
+    lock.lock();
+  }
+}
+
+void C10dLane::complete_messages() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    ++idle_messengers_;
+    changed_.wait(lock, [this] { return closing_ || !messages_.empty(); });
+    --idle_messengers_;
+    if (messages_.empty()) return;
+    const Pending operation = std::move(messages_.front());
+    messages_.pop_front();
+    lock.unlock();
+    run(operation);
+    lock.lock();
+  }
+}
+
+void C10dLane::run(const Pending& operation) {
+  Status outcome;
+  try {
+    if (engine_.traits.stream_ordered) {
+      await_device(*operation);
+    } else {
+      operation->work->wait();
+      if (operation->finish) operation->finish();
+    }
+  } catch (const std::exception& error) {
+    outcome = failure_of(*operation, error.what());
+  }
+  settle(operation, outcome);
+  operation->tensors.clear();
+  operation->finish = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    pending_.remove(operation);
+  }
+  changed_.notify_all();
+}
+
+// The tensors are the engine's care from here on; only what is left to do after the operation keeps its own.
+void C10dLane::complete_at_once(C10dOperation& operation) const {
+  const std::weak_ptr<Communicator> group = watch_.group;  // a Work that is kept must not keep the group
+  operation.state->set_arrival([group, work = operation.work, name = operation.name, finish = operation.finish,
+                                tensors = operation.tensors, once = std::make_shared<std::once_flag>()]() -> Status {
+    if (const auto watching = group.lock(); watching && !watching->health().ok()) {
+      return watching->health().with_context(name);
+    }
+    try {
+      work->wait();
+      std::call_once(*once, [&] { finish_on_current_stream(finish, tensors); });
+    } catch (const std::exception& error) {
+      return Status(StatusCode::internal, error.what()).with_context(name);
+    }
+    return {};
+  });
+  operation.tensors.clear();
+  operation.finish = nullptr;
+  operation.settled = true;
+  operation.state->complete(Status());
+}
+
+// Throws what the engine says of an operation that failed on the device. After the end of the group it does not wait
+// for a device that hangs.
+void C10dLane::await_device(const C10dOperation& operation) {
+  std::optional<Clock::time_point> ended;
+  while (!operation.work->isCompleted()) {
+    std::unique_lock lock(mutex_);
+    if (!failure_.ok() && !ended) ended = Clock::now();
+    if (ended && Clock::now() - *ended > kDeviceGrace) return;
+    changed_.wait_for(lock, kDeviceLook);
+  }
+  if (const std::exception_ptr error = operation.work->exception()) std::rethrow_exception(error);
+}
+
+void C10dLane::settle(const Pending& operation, const Status& outcome) {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(operation->settled, true)) return;
+  }
+  operation->state->complete(outcome);
+}
+
+Status C10dLane::failure_of(const C10dOperation& operation, const std::string& what_c10d_says) {
+  const auto known = [this] {
+    std::lock_guard lock(mutex_);
+    return failure_;
+  };
+  if (known().ok()) {
+    readable_within(watch_.group->failure_fd(), kBlame);
+    Status reason = watch_failure();
+    if (reason.ok()) {
+      reason = Status(StatusCode::peer_lost,
+                      fmt::format("backend \"{}\" gave up on rank {}: {}", engine_.name, watch_.group->rank(),
+                                  what_c10d_says.substr(0, what_c10d_says.find('\n'))));
+    }
+    fail(reason);
+  }
+  return error_of(operation, known());
+}
+
+Status C10dLane::error_of(const C10dOperation& operation, const Status& reason) const {
+  return {reason.code(), fmt::format("{} of group '{}' (backend \"{}\") failed on rank {} after {:.3f} s: {}",
+                                     operation.name, watch_.group->name(), engine_.name, watch_.group->rank(),
+                                     operation.elapsed_seconds(), reason.message())};
+}
+
+}  // namespace lockstep::detail
+
+#endif

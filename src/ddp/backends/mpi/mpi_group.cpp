@@ -1,0 +1,121 @@
+#include "ddp/backends/mpi/mpi_group.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+#include "ddp/backends/tensor_check.h"
+#include "mpi/plugin.h"
+
+namespace lockstep::detail {
+
+namespace {
+
+Buffer mpi_buffer(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), *engine_type(tensor.scalar_type())};
+}
+
+// What keeps the tensors alive until MPI is done with them.
+std::shared_ptr<void> held(const at::Tensor& first, const at::Tensor& second = {}) {
+  return std::make_shared<std::pair<at::Tensor, at::Tensor>>(first, second);
+}
+
+void check_placement(const ProcessGroupOptions& options, const ProcessGroup& group) {
+  const auto check = [](const char* what, std::optional<int> said, int is) {
+    if (!said || *said == is) return;
+    throw Error(
+        {StatusCode::invalid_argument,
+         fmt::format("init_process_group: ProcessGroupOptions::{} is {}, but MPI says {}; leave it out, the backend "
+                     "takes it from MPI",
+                     what, *said, is)});
+  };
+  check("rank", options.rank, group.rank());
+  check("world_size", options.world_size, group.size());
+}
+
+}  // namespace
+
+Status MpiGroup::check(const at::Tensor& tensor, std::optional<ReduceOp> op) const {
+  return check_tensor(backend_, at::kCPU, tensor, op);
+}
+
+Work MpiGroup::all_reduce(const at::Tensor& tensor, const ReduceOptions& options) {
+  return communicator_->all_reduce(mpi_buffer(tensor), options, held(tensor));
+}
+
+Work MpiGroup::reduce(const at::Tensor& tensor, int root, const ReduceOptions& options) {
+  return communicator_->reduce(mpi_buffer(tensor), root, options, held(tensor));
+}
+
+Work MpiGroup::broadcast(const at::Tensor& tensor, int root, const CallOptions& options) {
+  return communicator_->broadcast(mpi_buffer(tensor), root, options, held(tensor));
+}
+
+Work MpiGroup::all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) {
+  return communicator_->all_gather(mpi_buffer(input), mpi_buffer(output), options, held(input, output));
+}
+
+Work MpiGroup::all_gather_v(const at::Tensor& input, const at::Tensor& output, std::span<const std::size_t> counts,
+                            const CallOptions& options) {
+  return communicator_->all_gather_v(mpi_buffer(input), mpi_buffer(output), counts, options, held(input, output));
+}
+
+Work MpiGroup::reduce_scatter(const at::Tensor& input, const at::Tensor& output, const ReduceOptions& options) {
+  return communicator_->reduce_scatter(mpi_buffer(input), mpi_buffer(output), options, held(input, output));
+}
+
+Work MpiGroup::gather(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) {
+  return communicator_->gather(mpi_buffer(input), mpi_buffer(output), root, options, held(input, output));
+}
+
+Work MpiGroup::scatter(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) {
+  return communicator_->scatter(mpi_buffer(input), mpi_buffer(output), root, options, held(input, output));
+}
+
+Work MpiGroup::all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) {
+  return communicator_->all_to_all(mpi_buffer(input), mpi_buffer(output), options, held(input, output));
+}
+
+Work MpiGroup::send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) {
+  return communicator_->send(mpi_buffer(tensor), destination, tag, options, held(tensor));
+}
+
+Work MpiGroup::recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) {
+  return communicator_->recv(mpi_buffer(tensor), source, tag, options, held(tensor));
+}
+
+at::Tensor MpiGroup::empty(std::int64_t count, at::ScalarType dtype, at::Device device) {
+  return at::empty({count}, at::TensorOptions().dtype(dtype).device(device));
+}
+
+// MPI takes any memory; aligned for vectors, as LibTorch's own is.
+ProcessGroup::Memory MpiGroup::allocate(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 64;
+  void* const data =
+      std::aligned_alloc(kAlignment, (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment);
+  if (data == nullptr) throw std::bad_alloc();
+  return {static_cast<std::byte*>(data), std::shared_ptr<void>(data, std::free)};
+}
+
+std::shared_ptr<ProcessGroup> MpiGroup::make_subgroup(std::span<const int> ranks, const std::string& name) {
+  return std::make_shared<MpiGroup>(value_or_throw(communicator_->new_group(ranks, name)), backend_);
+}
+
+Status mpi_available(const std::string& backend) { return mpi::find_plugin(backend, process_environment()).status(); }
+
+std::shared_ptr<ProcessGroup> make_mpi_group(const ProcessGroupOptions& options, const std::string& backend) {
+  CommunicatorOptions group_options;
+  group_options.name = options.group_name;
+  group_options.timeout = options.timeout;
+  group_options.init_timeout = options.init_timeout;
+  group_options.peer_timeout = options.peer_timeout;
+  auto group =
+      std::make_shared<MpiGroup>(value_or_throw(mpi::MpiCommunicator::create_world(backend, group_options)), backend);
+  check_placement(options, *group);
+  return group;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,61 @@
+// The state of an elastic job in one process: what was committed, what was not, and how it gets to a process that does
+// not have it. Used by the thread that trains.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/checkpoint/snapshot.h"
+#include "lockstep/ddp/process_group.h"
+
+namespace lockstep::detail {
+
+class ElasticState {
+ public:
+  // `progress`: how many commits it has; -1: none of its content counts.
+  ElasticState(checkpoint::State& state, std::int64_t progress);
+
+  checkpoint::State& state() { return state_; }
+  std::int64_t progress() const { return progress_; }
+
+  // Samples were given out, by all ranks together, since the last commit.
+  void take_samples(std::int64_t samples) { taken_ += samples; }
+  std::int64_t position() const { return state_.sampler->consumed + taken_; }
+
+  // What is there now counts.
+  void commit_step();
+  void commit_epoch();
+  // The job went on without this process: nothing of its content counts any more.
+  void forget() { progress_ = -1; }
+  // After a failure: back to the last commit. If the parameters were changed since then, the optimizer had made its
+  // step, for which it had the gradients of all ranks: then that step is completed instead. Gradients are dropped.
+  void settle();
+
+  // Collective: every rank gets `source`'s committed state. Until all of it has come, this rank's stays as it is.
+  void transfer(ProcessGroup& group, int source);
+
+ private:
+  struct Small {  // all but the tensors of model and optimizer
+    std::int64_t step = 0;
+    std::int64_t epoch = 0;
+    std::optional<DistributedSamplerState> sampler;
+    std::map<std::string, checkpoint::Value> values;
+  };
+  Small small() const;
+  void capture();
+  bool parameters_changed() const;
+  std::vector<at::Tensor> probes() const;
+  std::vector<at::Tensor> tensors() const;
+
+  checkpoint::State& state_;
+  std::int64_t progress_;
+  std::int64_t taken_ = 0;
+  Small committed_;
+  std::vector<at::Tensor> committed_buffers_;  // copies: a forward changes them before its step is finished
+  std::vector<at::Tensor> probes_;             // some elements of each parameter, as committed
+};
+
+}  // namespace lockstep::detail

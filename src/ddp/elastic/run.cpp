@@ -1,0 +1,169 @@
+#include "lockstep/elastic/run.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "base/log.h"
+#include "ddp/elastic/elastic_state.h"
+#include "ddp/group/default_group.h"
+#include "elastic/participant.h"
+#include "lockstep/ddp/init.h"
+
+namespace lockstep::elastic {
+
+// One generation as the training sees it.
+class Context::Generation {
+ public:
+  Generation(Participant& participant, detail::ElasticState& state, Participant::RankStart generation)
+      : participant_(participant),
+        state_(state),
+        generation_(generation.generation),
+        group_(make_process_group(std::move(generation.group))) {}
+
+  std::optional<std::vector<std::size_t>> next_batch(std::size_t batch_size);
+  void commit();
+  // All have come as far as this: the function returned.
+  void end();
+
+  Participant& participant_;
+  detail::ElasticState& state_;
+  const std::int64_t generation_;
+  std::shared_ptr<ProcessGroup> group_;
+  std::optional<DistributedSampler> sampler_;  // of the present epoch
+};
+
+namespace {
+
+// Leaves the training function at a step boundary: newcomers wait.
+struct Regroup {};
+
+bool is_loss(StatusCode code) {
+  return code == StatusCode::peer_lost || code == StatusCode::aborted || code == StatusCode::timed_out;
+}
+
+ParticipantOptions participant_options(const Options& options) {
+  ParticipantOptions result;
+  result.init.group.timeout = options.timeout;
+  result.init.group.init_timeout = options.init_timeout;
+  result.init.group.peer_timeout = options.peer_timeout;
+  result.policy = {.min_ranks = options.min_ranks,
+                   .max_ranks = options.max_ranks,
+                   .silent_timeout = options.silent_timeout,
+                   .straggler_timeout = options.straggler_timeout,
+                   .quorum_timeout = options.quorum_timeout};
+  return ParticipantOptions::from_environment(result);
+}
+
+// True: the training is over. False: the ranks change. Throws what the training threw if no peer was lost.
+bool live(Participant& participant, detail::ElasticState& state, Participant::RankStart next,
+          const std::function<void(Context&)>& train) {
+  const int source = next.source;
+  const bool transfer = next.transfer;
+  Context::Generation generation(participant, state, std::move(next));
+  const DefaultGroupScope default_group(generation.group_);
+  try {
+    if (transfer) state.transfer(*generation.group_, source);
+    Context context(generation);
+    train(context);
+    generation.end();
+    return true;
+  } catch (const Regroup&) {
+    return false;
+  } catch (const std::exception& error) {
+    // LibTorch may have wrapped what the group threw; the group knows better.
+    const Status health = generation.group_->health();
+    if (health.ok() || !is_loss(health.code())) throw;
+    log_warn("generation {} is over: {}", generation.generation_, health.message());
+    return false;
+  }
+}
+
+}  // namespace
+
+std::optional<std::vector<std::size_t>> Context::Generation::next_batch(std::size_t batch_size) {
+  const auto& position = state_.state().sampler;
+  if (!position) {
+    throw Error({StatusCode::invalid_argument,
+                 "Context::next_batch: the State has no sampler; set state.sampler = DistributedSamplerState{.seed = "
+                 "..., .dataset_size = ...} before elastic::run"});
+  }
+  if (!sampler_) {
+    sampler_.emplace(static_cast<std::size_t>(position->dataset_size),
+                     DistributedSamplerOptions{.num_replicas = group_->size(), .rank = group_->rank(), .pad = false});
+    sampler_->load_state(*position);
+    sampler_->reset();
+  }
+  const std::int64_t left = position->dataset_size - state_.position();
+  if (left <= 0) return std::nullopt;
+  const std::int64_t world = group_->size();
+  std::int64_t wanted = static_cast<std::int64_t>(batch_size) * world;
+  // A rest that does not reach for all ranks is taken along: few models like an empty batch.
+  if (left - wanted < world) wanted = left;
+  state_.take_samples(wanted);
+  const std::int64_t mine = std::max<std::int64_t>(0, (wanted - group_->rank() + world - 1) / world);
+  if (mine == 0) return std::vector<std::size_t>{};
+  return sampler_->next(static_cast<std::size_t>(mine)).value_or(std::vector<std::size_t>{});
+}
+
+void Context::Generation::commit() {
+  state_.commit_step();
+  at::Tensor wish = at::zeros({1}, at::kByte);
+  if (group_->rank() == 0 && participant_.newcomers_wait()) wish.fill_(1);
+  participant_.begin_round();
+  group_->all_reduce(wish, {.op = ReduceOp::max}).wait();
+  participant_.end_round();
+  if (wish.item<std::uint8_t>() != 0) throw Regroup();
+}
+
+void Context::Generation::end() {
+  group_->barrier({}).wait();
+  participant_.finish();
+}
+
+int Context::rank() const { return generation_.group_->rank(); }
+int Context::world_size() const { return generation_.group_->size(); }
+std::int64_t Context::generation() const { return generation_.generation_; }
+const std::shared_ptr<ProcessGroup>& Context::group() const { return generation_.group_; }
+std::int64_t Context::step() const { return generation_.state_.state().step; }
+std::int64_t Context::epoch() const { return generation_.state_.state().epoch; }
+std::optional<std::vector<std::size_t>> Context::next_batch(std::size_t batch_size) {
+  return generation_.next_batch(batch_size);
+}
+void Context::commit() { generation_.commit(); }
+void Context::next_epoch() {
+  generation_.state_.commit_epoch();
+  generation_.sampler_.reset();
+}
+
+Outcome run(State& state, const std::function<void(Context&)>& train, const Options& options) {
+  if (is_initialized()) {
+    throw Error({StatusCode::already_exists,
+                 "elastic::run makes the default process group itself; do not call init_process_group() before"});
+  }
+  Participant participant(participant_options(options));
+  detail::ElasticState elastic_state(state, participant.is_newcomer() ? -1 : 0);
+  while (true) {
+    std::optional<Participant::RankStart> generation;
+    try {
+      generation = participant.next_generation(elastic_state.progress());
+    } catch (const Error& error) {
+      if (error.code() == StatusCode::unavailable && options.on_give_up) options.on_give_up(error.status().message());
+      throw;
+    }
+    if (!generation) return Outcome::finished_elsewhere;
+    if (!generation->has_state) elastic_state.forget();
+    if (live(participant, elastic_state, *std::move(generation), train)) return Outcome::trained;
+    elastic_state.settle();
+  }
+}
+
+std::uint64_t hash_of_parameters(const torch::nn::Module& model) {
+  std::uint64_t hash = 0;
+  for (const at::Tensor& parameter : model.parameters()) {
+    const at::Tensor flat = parameter.detach().contiguous();
+    hash = XXH3_64bits_withSeed(flat.data_ptr(), flat.nbytes(), hash);
+  }
+  return hash;
+}
+
+}  // namespace lockstep::elastic

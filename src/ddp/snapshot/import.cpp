@@ -1,0 +1,62 @@
+// Models from files of other programs.
+#include <fmt/format.h>
+#include <torch/nn/module.h>
+#include <torch/serialize/archive.h>
+
+#include "checkpoint/files.h"
+#include "ddp/snapshot/tensors.h"
+#include "lockstep/checkpoint/snapshot.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+// Deeper than any model; an archive may refer to itself.
+constexpr int kMaxArchiveDepth = 200;
+
+// An archive is a tree of modules; its tensors get the names that they have in a model of the same structure.
+void add_tensors(torch::serialize::InputArchive& archive, const std::string& prefix, int depth, NamedTensors& tensors) {
+  if (depth > kMaxArchiveDepth) return;
+  for (const std::string& key : archive.keys()) {
+    at::Tensor tensor;
+    torch::serialize::InputArchive child;
+    if (archive.try_read(key, tensor)) {
+      if (tensor.defined()) tensors[prefix + key] = tensor;
+    } else if (archive.try_read(key, child)) {
+      add_tensors(child, prefix + key + ".", depth + 1, tensors);
+    }
+  }
+}
+
+void fill_model(torch::nn::Module& model, const NamedTensors& tensors, const std::string& path) {
+  const NamedTensors targets = tensors_of_model(model);
+  throw_if_error(check_fits(targets, tensors, path));
+  copy_into(targets, tensors);
+}
+
+}  // namespace
+
+void import_torch_archive(const std::string& path, torch::nn::Module& model) {
+  NamedTensors tensors;
+  // Read by us, because torch says nothing useful about a file that it cannot open.
+  const FileBytes bytes = value_or_throw(read_file(path));
+  try {
+    torch::serialize::InputArchive archive;
+    archive.load_from(reinterpret_cast<const char*>(bytes.data.get()), bytes.size);
+    add_tensors(archive, "", 0, tensors);
+  } catch (const std::exception& error) {
+    const auto* const torch_error = dynamic_cast<const c10::Error*>(&error);
+    throw Error({StatusCode::invalid_argument,
+                 fmt::format("{} is not an archive that torch::save writes, or is damaged: {}", path,
+                             torch_error == nullptr ? error.what() : torch_error->what_without_backtrace())});
+  }
+  fill_model(model, tensors, path);
+}
+
+void import_safetensors(const std::string& path, torch::nn::Module& model) {
+  const FileBytes bytes = value_or_throw(read_file(path));
+  const auto file = parse_safetensors(bytes.span());
+  if (!file.ok()) throw Error(file.status().with_context(path + " is not a valid safetensors file"));
+  fill_model(model, tensors_of_file(*file), path);
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,357 @@
+#include "lockstep/ddp/gradient_synchronizer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <optional>
+#include <unordered_set>
+
+#include "ddp/sync/reducer.h"
+#include "ddp/sync/replicas/parameter_watch.h"
+#include "ddp/sync/replicas/replica_state.h"
+#include "ddp/sync/replicas/tensor_broadcast.h"
+#include "lockstep/ddp/init.h"
+
+namespace lockstep {
+
+namespace {
+
+// Without the ignored ones, and each tensor once: a shared parameter has several names.
+NamedTensors selected(const NamedTensors& tensors, const std::unordered_set<std::string>& ignored) {
+  NamedTensors result;
+  std::unordered_set<const void*> seen;
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.defined() || ignored.contains(name)) continue;
+    if (seen.insert(tensor.unsafeGetTensorImpl()).second) result.emplace_back(name, tensor);
+  }
+  return result;
+}
+
+NamedTensors needing_gradients(const NamedTensors& parameters) {
+  NamedTensors result;
+  for (const auto& item : parameters) {
+    if (item.second.requires_grad()) result.push_back(item);
+  }
+  if (result.empty()) {
+    throw Error({StatusCode::invalid_argument,
+                 "DistributedDataParallel: no parameter of this module requires a gradient, so there is nothing to "
+                 "synchronise; use the module itself"});
+  }
+  return result;
+}
+
+std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
+  std::vector<at::Tensor> result;
+  for (const auto& item : named) result.push_back(item.second);
+  return result;
+}
+
+}  // namespace
+
+class GradientSynchronizer::Impl {
+ public:
+  Impl(const NamedTensors& parameters, const NamedTensors& buffers, const DdpOptions& options)
+      : options_(options),
+        group_(group_or_default(options.process_group)),
+        parameters_(selected(parameters, options.parameters_to_ignore)),
+        buffers_(selected(buffers, options.parameters_to_ignore)),
+        buffer_broadcast_(*group_, tensors_of(buffers_)),
+        buffers_differ_(!options.init_sync),
+        active_(group_->size()) {
+    at::NoGradGuard no_grad;
+    const NamedTensors trained = needing_gradients(parameters_);
+    for (const auto& [name, parameter] : trained) {
+      throw_if_error(group_->check(parameter, ReduceOp::avg)
+                         .with_context(fmt::format("DistributedDataParallel: parameter \"{}\"", name)));
+    }
+    for (const auto& [name, buffer] : buffers_) {
+      if (!buffer.requires_grad()) continue;
+      throw Error(
+          {StatusCode::invalid_argument,
+           fmt::format("DistributedDataParallel: buffer \"{}\" needs a gradient, but only gradients of parameters "
+                       "are averaged; use register_parameter(), or name it in parameters_to_ignore",
+                       name)});
+    }
+    if (options_.init_sync) {
+      detail::check_same_model(*group_, parameters_, buffers_);
+      detail::broadcast_differing(*group_, all_tensors(), 0);
+    }
+    watch_ = std::make_unique<detail::ParameterWatch>(parameters_, buffers_);
+    reducer_ = std::make_unique<detail::Reducer>(group_, trained, options_);
+  }
+
+  void check_unchanged(const NamedTensors& parameters, const NamedTensors& buffers) const {
+    watch_->check_same(selected(parameters, options_.parameters_to_ignore),
+                       selected(buffers, options_.parameters_to_ignore));
+  }
+
+  void before_forward(std::int64_t samples) {
+    if (!c10::GradMode::is_enabled()) return before_evaluation();
+    forward_begin_ = detail::PassClock::Clock::now();
+    at::NoGradGuard no_grad;
+    reducer_->check_last_pass();
+    training_ = watch_->check();
+    reducer_->follow_accumulators();
+    const bool synchronise = reducer_->synchronise() && training_;
+    record_ = detail::ForwardRecord{.synchronise = synchronise};
+    if (joining_) {
+      exchange_presence(true, synchronise);
+      if (throw_early_ && active_ < group_->size()) end_early("another rank has");
+    }
+    if (options_.sample_weighted) weigh_samples(samples);
+    // While a graph waits for its backward, buffers stay as they are: it may need them.
+    if (synchronise && !reducer_->awaits_backward()) {
+      broadcast_buffers();
+      if (!joining_ && options_.verify_every > 0 && ++forwards_ % options_.verify_every == 0) verify_in_sync();
+    }
+    buffers_differ_ = true;  // this forward may change them
+  }
+
+  void after_forward(const std::vector<at::Tensor>& outputs) {
+    if (!c10::GradMode::is_enabled()) return;
+    if (!record_) {
+      throw Error({StatusCode::invalid_argument,
+                   "GradientSynchronizer::after_forward: call before_forward() first, once for each forward"});
+    }
+    detail::ForwardRecord record = std::move(*record_);
+    record_.reset();
+    if (!training_) return;
+    reducer_->set_scale([this] { return scale(); });
+    reducer_->expect_backward(outputs, std::move(record));
+    reducer_->logging_data().forward_seconds =
+        std::chrono::duration<double>(detail::PassClock::Clock::now() - forward_begin_).count();
+  }
+
+  void join(const std::function<void()>& train_loop, const JoinOptions& options) {
+    if (joining_) throw Error({StatusCode::invalid_argument, "join: this rank is inside join() already"});
+    joining_ = true;
+    divide_by_active_ = !options.divide_by_initial_world_size;
+    throw_early_ = options.throw_on_early_termination;
+    ended_early_ = false;
+    try {
+      train_loop();
+      at::NoGradGuard no_grad;
+      reducer_->check_last_pass();
+      while (exchange_presence(false, false)) {
+        if (throw_early_) end_early("this rank has");
+        shadow_step();
+      }
+      detail::TensorBroadcast(*group_, all_tensors()).run(authority_);
+    } catch (const std::exception& error) {
+      if (!ended_early_) {
+        group_->abort(fmt::format("rank {} left join() with an exception: {}", group_->rank(), error.what()));
+      }
+      leave_join();
+      throw;
+    }
+    leave_join();
+  }
+
+  void sync_buffers() {
+    buffer_broadcast_.run(authority_);
+    buffers_differ_ = false;
+  }
+
+  void verify_in_sync() {
+    at::NoGradGuard no_grad;
+    broadcast_buffers();
+    detail::check_identical(*group_, parameters_, options_.broadcast_buffers ? buffers_ : NamedTensors());
+  }
+
+  void register_comm_hook(std::shared_ptr<CommHook> hook) {
+    if (!hook) throw Error({StatusCode::invalid_argument, "register_comm_hook: the hook is null"});
+    if (reducer_->logging_data().steps > 0 || !reducer_->logging_data().comm_hook.empty()) {
+      throw Error({StatusCode::invalid_argument, "register_comm_hook: once, and before the first backward"});
+    }
+    reducer_->set_hook(std::move(hook));
+  }
+
+  void set_sample_count(std::int64_t samples) { next_samples_ = samples; }
+  detail::Reducer& reducer() { return *reducer_; }
+  const std::shared_ptr<ProcessGroup>& group() const { return group_; }
+
+ private:
+  std::vector<at::Tensor> all_tensors() const {
+    std::vector<at::Tensor> all = tensors_of(parameters_);
+    for (const auto& item : buffers_) all.push_back(item.second);
+    return all;
+  }
+
+  void broadcast_buffers() {
+    if (options_.broadcast_buffers) sync_buffers();
+  }
+
+  // The first forward without gradients after training: all ranks are to evaluate with the same statistics.
+  void before_evaluation() {
+    if (!options_.broadcast_buffers || !buffers_differ_ || buffer_broadcast_.empty() || joining_ ||
+        reducer_->awaits_backward()) {
+      return;
+    }
+    try {
+      sync_buffers();
+    } catch (const Error& error) {
+      throw Error(error.status().with_context(fmt::format(
+          "rank {}: the first forward without gradients after training takes the buffers (running statistics) from "
+          "rank {} on all ranks, so all of them must call it. To evaluate on some ranks only, call sync_buffers() on "
+          "all ranks before",
+          group_->rank(), authority_)));
+    }
+  }
+
+  // This rank's and all ranks' number of samples in one forward.
+  struct SampleCount {
+    std::int64_t mine = 0;
+    at::Tensor total;
+    Work counted;
+  };
+
+  std::shared_ptr<SampleCount> count_samples(std::int64_t mine) {
+    auto count = std::make_shared<SampleCount>();
+    count->mine = mine;
+    count->total = at::full({1}, mine, at::kLong);
+    count->counted = group_->all_reduce(count->total, {});
+    return count;
+  }
+
+  void weigh_samples(std::int64_t samples) {
+    if (next_samples_ >= 0) samples = next_samples_;
+    next_samples_ = -1;
+    if (samples < 0) {
+      throw Error({StatusCode::invalid_argument,
+                   "DdpOptions::sample_weighted: forward has no tensor argument to count samples by; call "
+                   "set_sample_count() before it"});
+    }
+    record_->carry = static_cast<double>(group_->size()) / active_;
+    record_->weight = [count = count_samples(samples), world = group_->size()] {
+      count->counted.wait();
+      const auto total = static_cast<double>(count->total.item<std::int64_t>());
+      return total > 0 ? static_cast<double>(count->mine) * world / total : 0.0;
+    };
+  }
+
+  // Of what this rank brings to a pass. Samples are weighed before that.
+  double scale() const {
+    return divide_by_active_ && !options_.sample_weighted ? static_cast<double>(group_->size()) / active_ : 1.0;
+  }
+
+  // Exchanges which ranks still train; false if none does.
+  bool exchange_presence(bool active, bool synchronise) {
+    constexpr std::uint8_t kActive = 1, kSynchronises = 2;
+    const at::Tensor mine = at::full({1}, (active ? kActive : 0) | (synchronise ? kSynchronises : 0), at::kByte);
+    const at::Tensor all = at::empty({group_->size()}, at::kByte);
+    group_->all_gather(mine, all, {}).wait();
+    int count = 0, lowest = -1;
+    others_synchronise_ = false;
+    for (int r = 0; r < group_->size(); ++r) {
+      const std::uint8_t flags = all.data_ptr<std::uint8_t>()[r];
+      if ((flags & kActive) == 0) continue;
+      if (count++ == 0) lowest = r;
+      others_synchronise_ |= (flags & kSynchronises) != 0;
+    }
+    if (count == 0) return false;
+    active_ = count;
+    authority_ = lowest;
+    reducer_->set_authority(lowest);
+    return true;
+  }
+
+  [[noreturn]] void end_early(const char* which) {
+    ended_early_ = true;
+    throw Error(
+        {StatusCode::closed,
+         fmt::format("join: {} no more data, and throw_on_early_termination is set, so all ranks stop here", which)});
+  }
+
+  void leave_join() {
+    joining_ = divide_by_active_ = throw_early_ = false;
+    active_ = group_->size();
+    authority_ = 0;
+    reducer_->set_authority(0);
+  }
+
+  // What the others do in one step, without a forward of our own.
+  void shadow_step() {
+    if (options_.sample_weighted) count_samples(0);
+    reducer_->set_scale([this] { return scale(); });
+    if (!others_synchronise_) return;
+    broadcast_buffers();
+    reducer_->shadow_pass();
+  }
+
+  // Constant after construction.
+  const DdpOptions options_;
+  const std::shared_ptr<ProcessGroup> group_;
+  const NamedTensors parameters_;
+  const NamedTensors buffers_;
+  std::unique_ptr<detail::ParameterWatch> watch_;
+  std::unique_ptr<detail::Reducer> reducer_;
+
+  detail::TensorBroadcast buffer_broadcast_;
+  bool buffers_differ_;  // between ranks, perhaps
+
+  // The forward that runs.
+  detail::PassClock::Clock::time_point forward_begin_{};
+  std::optional<detail::ForwardRecord> record_;
+  bool training_ = true;  // its parameters are not frozen
+  std::int64_t forwards_ = 0;
+  std::int64_t next_samples_ = -1;
+
+  bool joining_ = false;
+  bool divide_by_active_ = false;
+  bool throw_early_ = false;
+  bool ended_early_ = false;
+  bool others_synchronise_ = false;
+  int active_;         // how many ranks still train
+  int authority_ = 0;  // the first of them
+};
+
+GradientSynchronizer::GradientSynchronizer(NamedTensors parameters, NamedTensors buffers, const DdpOptions& options)
+    : impl_(std::make_unique<Impl>(parameters, buffers, options)) {}
+
+GradientSynchronizer::~GradientSynchronizer() = default;
+
+void GradientSynchronizer::before_forward(std::int64_t samples) { impl_->before_forward(samples); }
+void GradientSynchronizer::after_forward(const std::vector<at::Tensor>& outputs) { impl_->after_forward(outputs); }
+void GradientSynchronizer::set_sample_count(std::int64_t samples) { impl_->set_sample_count(samples); }
+void GradientSynchronizer::join(const std::function<void()>& train_loop, const JoinOptions& options) {
+  impl_->join(train_loop, options);
+}
+void GradientSynchronizer::check_unchanged(const NamedTensors& parameters, const NamedTensors& buffers) const {
+  impl_->check_unchanged(parameters, buffers);
+}
+void GradientSynchronizer::sync_buffers() { impl_->sync_buffers(); }
+void GradientSynchronizer::verify_in_sync() { impl_->verify_in_sync(); }
+void GradientSynchronizer::register_comm_hook(std::shared_ptr<CommHook> hook) {
+  impl_->register_comm_hook(std::move(hook));
+}
+const DdpLoggingData& GradientSynchronizer::logging_data() const { return impl_->reducer().logging_data(); }
+const std::shared_ptr<ProcessGroup>& GradientSynchronizer::process_group() const { return impl_->group(); }
+
+GradientSynchronizer::NoSync::NoSync(GradientSynchronizer& synchronizer)
+    : synchronizer_(synchronizer), before_(synchronizer.impl_->reducer().synchronise()) {
+  synchronizer_.impl_->reducer().set_synchronise(false);
+}
+GradientSynchronizer::NoSync::~NoSync() { synchronizer_.impl_->reducer().set_synchronise(before_); }
+
+std::string to_string(const DdpLoggingData& data) {
+  return fmt::format(
+      "rank {} of {} ({}){}: {} gradients of {:.1f} MiB in {} buckets of [{:.2f}] MiB{}; forward {:.2f} ms, backward "
+      "{:.2f} ms, "
+      "communication {:.2f} ms, of it {:.2f} ms overlapped and {:.2f} ms exposed; {:.0f} % without a copy, {:.1f} MiB "
+      "copied "
+      "because their memory was shared",
+      data.rank, data.world_size, data.backend, data.comm_hook.empty() ? "" : ", hook " + data.comm_hook,
+      data.parameter_count, static_cast<double>(data.parameter_bytes) / 1048576, data.bucket_bytes.size(),
+      fmt::join(
+          [&] {
+            std::vector<double> sizes;
+            for (std::int64_t bytes : data.bucket_bytes) sizes.push_back(static_cast<double>(bytes) / 1048576);
+            return sizes;
+          }(),
+          ", "),
+      data.buckets_rebuilt ? " (rebuilt)" : "", data.forward_seconds * 1e3, data.backward_compute_seconds * 1e3,
+      data.backward_communication_seconds * 1e3, data.overlap_seconds * 1e3, data.exposed_communication_seconds * 1e3,
+      data.zero_copy_fraction * 100, static_cast<double>(data.copied_bytes) / 1048576);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,493 @@
+#include "ddp/sync/reducer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ddp/sync/buckets/exclusive_memory.h"
+#include "ddp/sync/unused_parameters.h"
+#include "ddp/torch_compat.h"
+
+namespace lockstep::detail {
+
+namespace {
+
+std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& item : named) tensors.push_back(item.second);
+  return tensors;
+}
+
+std::vector<std::size_t> reverse_order(std::size_t count) {
+  std::vector<std::size_t> order(count);
+  for (std::size_t i = 0; i < count; ++i) order[i] = count - 1 - i;
+  return order;
+}
+
+}  // namespace
+
+Reducer::Reducer(std::shared_ptr<ProcessGroup> group, NamedTensors parameters, const DdpOptions& options)
+    : group_(std::move(group)),
+      parameters_(std::move(parameters)),
+      options_(options),
+      buckets_(group_, tensors_of(parameters_), options, clock_),
+      static_(parameters_.size()),
+      weights_(tensors_of(parameters_)),
+      used_(group_, parameters_.size()) {
+  for (const auto& item : parameters_) logging_.parameter_bytes += static_cast<std::int64_t>(item.second.nbytes());
+  logging_.parameter_count = static_cast<std::int64_t>(parameters_.size());
+  logging_.world_size = group_->size();
+  logging_.rank = group_->rank();
+  logging_.backend = group_->backend();
+  logging_.find_unused_parameters = options_.find_unused_parameters;
+  logging_.static_graph = options_.static_graph;
+
+  assign_buckets(reverse_order(parameters_.size()));
+  accumulators_.resize(parameters_.size());
+  hooks_.resize(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) hook(i);
+}
+
+void Reducer::hook(std::size_t index) {
+  accumulators_[index] = compat::gradient_accumulator(parameters_[index].second);
+  hooks_[index] = accumulators_[index]->add_post_hook(
+      std::make_unique<compat::PostHook>([this, index](const at::Tensor& incoming) { on_gradient(index, incoming); }));
+}
+
+void Reducer::follow_accumulators() {
+  std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].second.requires_grad()) continue;
+    if (compat::existing_accumulator(parameters_[i].second) == accumulators_[i]) continue;
+    accumulators_[i]->del_post_hook(hooks_[i]);
+    hook(i);
+  }
+}
+
+Reducer::~Reducer() {
+  for (std::size_t i = 0; i < hooks_.size(); ++i) accumulators_[i]->del_post_hook(hooks_[i]);
+}
+
+void Reducer::assign_buckets(const std::vector<std::size_t>& order) {
+  buckets_.assign(order);
+  logging_.bucket_bytes = buckets_.bucket_bytes();
+  tracker_.emplace(parameters_.size(), buckets_.plan());
+}
+
+void Reducer::set_synchronise(bool on) {
+  std::lock_guard lock(mutex_);
+  synchronise_ = on;
+}
+
+void Reducer::set_hook(std::shared_ptr<CommHook> hook) {
+  std::lock_guard lock(mutex_);
+  logging_.comm_hook = hook->name();
+  buckets_.set_hook(std::move(hook));
+}
+
+// ---- what went wrong
+
+std::string Reducer::names(const std::vector<std::size_t>& indices) const {
+  constexpr std::size_t kShown = 10;
+  std::string text;
+  for (std::size_t i = 0; i < indices.size() && i < kShown; ++i) {
+    text += fmt::format("{}\"{}\"", i == 0 ? "" : ", ", parameters_[indices[i]].first);
+  }
+  if (indices.size() > kShown) text += fmt::format(" and {} more", indices.size() - kShown);
+  return text;
+}
+
+// What went wrong in a pass that did not finish, though its backward did.
+std::string Reducer::unfinished_pass() const {
+  if (passes_since_forward_ > 0) {
+    return fmt::format(
+        "rank {}: parameters got gradients again after all had been averaged, in the same backward or in one without a "
+        "forward of its own. If they are used in several re-entrant (checkpointed) segments, set "
+        "DdpOptions::static_graph",
+        group_->rank());
+  }
+  const std::vector<std::size_t> missing = tracker_->missing();
+  if (options_.static_graph) {
+    return fmt::format(
+        "rank {}: the graph has changed, though DdpOptions::static_graph promises that it does not: {} of {} "
+        "parameters "
+        "got fewer gradients in the last backward than in the first one: {}. Switch static_graph off, and set "
+        "find_unused_parameters if the model does not always use all parameters",
+        group_->rank(), missing.size(), parameters_.size(), names(missing));
+  }
+  return fmt::format(
+      "rank {}: {} of {} parameters got no gradient in the last backward: {}. If the model does not always use them, "
+      "set DdpOptions::find_unused_parameters (or static_graph, if it is always the same ones); every output of "
+      "forward() must take part in the loss",
+      group_->rank(), missing.size(), parameters_.size(), names(missing));
+}
+
+std::string Reducer::surplus_gradient(std::size_t index) const {
+  const std::string& name = parameters_[index].first;
+  if (options_.static_graph) {
+    return fmt::format(
+        "DistributedDataParallel: the graph has changed, though DdpOptions::static_graph promises that it does not: "
+        "parameter \"{}\" got more gradients than in the first backward. Switch static_graph off, and set "
+        "find_unused_parameters if the model does not always use all parameters",
+        name);
+  }
+  const bool skipped = std::find(skipped_.begin(), skipped_.end(), index) != skipped_.end();
+  return fmt::format(
+      "DistributedDataParallel: parameter \"{}\" got {} gradient in one backward. If it is used in several re-entrant "
+      "(checkpointed) segments, set DdpOptions::static_graph; if the loss depends on more than forward() returned, "
+      "return "
+      "that too",
+      name, skipped ? "an unexpected" : "a second");
+}
+
+void Reducer::fail(const std::string& sentence) {
+  tracker_->reset();
+  group_->abort(sentence);
+  throw Error({StatusCode::mismatch, sentence});
+}
+
+void Reducer::check_last_pass() {
+  std::lock_guard lock(mutex_);
+  if (in_backward_) {  // autograd calls no end_of_backward() after an exception
+    const bool half_done = tracker_->state() != ReadyTracker::State::idle || weights_.active() ||
+                           (!static_.known() && static_.any_arrived());
+    leave_backward();
+    if (half_done) {
+      fail(fmt::format(
+          "rank {}: the last backward() ended with an exception after gradients had arrived, so this rank's "
+          "gradients are incomplete and the other ranks wait for them. The training cannot continue; the "
+          "exception says why",
+          group_->rank()));
+    }
+  }
+  if (tracker_->state() != ReadyTracker::State::idle) fail(unfinished_pass());
+  throw_if_error(group_->health());
+}
+
+void Reducer::check_gradient(std::size_t index, const at::Tensor& gradient) const {
+  const auto refuse = [&](const char* why) {
+    throw Error(
+        {StatusCode::invalid_argument,
+         fmt::format("DistributedDataParallel: the gradient of parameter \"{}\" {}", parameters_[index].first, why)});
+  };
+  if (!gradient.defined()) refuse("is undefined after backward: a hook of the program removed it");
+  if (gradient.layout() != at::kStrided) refuse("is sparse; make the layer produce dense gradients (sparse(false))");
+  if (gradient.requires_grad()) {
+    refuse(
+        "has a graph of its own: backward(create_graph = true) does not work through DDP, because averaging is not "
+        "differentiated. Use torch::autograd::grad for the inner derivative, or no_sync()");
+  }
+}
+
+// ---- forwards and backwards
+
+void Reducer::expect_backward(const std::vector<at::Tensor>& outputs, ForwardRecord record) {
+  const auto refuse = [](const std::string& why) { throw Error({StatusCode::invalid_argument, why}); };
+  std::lock_guard lock(mutex_);
+  const auto needs_gradient = [](const at::Tensor& output) { return output.requires_grad(); };
+  if (record.synchronise && std::none_of(outputs.begin(), outputs.end(), needs_gradient)) {
+    refuse(fmt::format(
+        "rank {}: no output of this forward needs a gradient, so its backward could not be synchronised. Return every "
+        "tensor that the loss depends on (GradientSynchronizer: pass them to after_forward()); evaluate under "
+        "torch::NoGradGuard",
+        group_->rank()));
+  }
+  clock_->forward_ended();
+  passes_since_forward_ = 0;
+  if (options_.find_unused_parameters && !options_.static_graph) {
+    std::vector<torch::autograd::Node*> nodes;
+    for (const auto& node : accumulators_) nodes.push_back(node.get());
+    record.unused = find_unused(outputs, nodes);
+  }
+  record.hooked = std::any_of(outputs.begin(), outputs.end(),
+                              [](const at::Tensor& output) { return output.requires_grad() && !output.is_leaf(); });
+  const auto shared = std::make_shared<const ForwardRecord>(std::move(record));
+  for (const at::Tensor& output : outputs) {
+    if (!output.requires_grad()) continue;
+    if (output.is_leaf()) {  // a hook would stay on it after this forward
+      if (shared->weight) {
+        refuse(
+            "DdpOptions::sample_weighted: forward() returned a parameter, or a tensor that was not computed in it; "
+            "return a result that depends on the samples");
+      }
+      continue;
+    }
+    compat::when_backward_reaches(output, [this, shared, alive = std::weak_ptr<int>(alive_)] {
+      if (!alive.expired()) on_output(shared);
+    });
+  }
+  pending_.add(shared);
+}
+
+bool Reducer::awaits_backward() {
+  std::lock_guard lock(mutex_);
+  return pending_.synchronising();
+}
+
+void Reducer::begin_backward() {
+  if (in_backward_) return;
+  in_backward_ = true;
+  buckets_.open_memory();
+  compat::at_end_of_backward([this, alive = std::weak_ptr<int>(alive_)] {
+    if (!alive.expired()) end_of_backward();
+  });
+}
+
+void Reducer::leave_backward() {
+  weights_.end();
+  pending_.end_backward();
+  buckets_.close_memory();
+  in_backward_ = reached_outputs_ = arrived_ = weighted_ = false;
+}
+
+void Reducer::on_output(const PendingForwards::Record& record) {
+  std::lock_guard lock(mutex_);
+  pending_.reach(record);
+  if (!compat::backward_fills_all_gradients()) return;
+  begin_backward();
+  reached_outputs_ = true;
+  if (!record->weight) return;
+  const double weight = record->weight();
+  if (!weighted_) {
+    weighted_ = true;
+    weights_.begin(weight, averaged_ ? record->carry : 1);
+  } else if (weight != weights_.weight()) {
+    throw Error(
+        {StatusCode::invalid_argument,
+         fmt::format(
+             "DdpOptions::sample_weighted: this backward goes through two forwards in which rank {} has different "
+             "shares of the samples ({:.6g} and {:.6g} of the average), so its gradients cannot be weighed. "
+             "Pass equally large batches to both, or call backward() for each",
+             group_->rank(), weights_.weight(), weight)});
+  }
+}
+
+// Whether the gradient that arrived belongs to a pass.
+bool Reducer::is_to_be_averaged(std::size_t index) const {
+  switch (pending_.mode()) {
+    case PendingForwards::Mode::synchronise: return true;
+    case PendingForwards::Mode::accumulate: return false;
+    case PendingForwards::Mode::unknown: break;
+  }
+  if (tracker_->state() == ReadyTracker::State::collecting) return true;  // the rest of a loss in two parts
+  if (!synchronise_) return false;
+  throw Error(
+      {StatusCode::invalid_argument,
+       fmt::format(
+           "DistributedDataParallel: parameter \"{}\" got a gradient from a backward without a forward through "
+           "DDP, which cannot be averaged. Call ddp(input) or ddp->forward(input) instead of the module's own "
+           "forward (GradientSynchronizer: before_forward() and after_forward()). A term that is the same on "
+           "all ranks, such as a penalty on the weights, belongs to the loss of the forward, or under no_sync()",
+           parameters_[index].first)});
+}
+
+void Reducer::on_gradient(std::size_t index, const at::Tensor& incoming) {
+  std::lock_guard lock(mutex_);
+  const bool average = is_to_be_averaged(index);
+  begin_backward();
+  arrived_ = true;
+  // The graph reached the parameter and brought nothing: with a search it counts as unused at the end of backward.
+  if (!incoming.defined() && options_.find_unused_parameters && !options_.static_graph) return;
+  used_.mark(index);
+  if (average || weights_.active()) check_gradient(index, parameters_[index].second.grad());
+  if (weights_.active()) weights_.arrived(index, is_exclusive(parameters_[index].second.grad(), incoming));
+  if (!average) {
+    averaged_ = false;
+    return keep_apart(index, incoming);
+  }
+  if (options_.static_graph && !static_.known()) {
+    static_.arrived(index);
+    return keep_apart(index, incoming);
+  }
+  if (tracker_->state() == ReadyTracker::State::idle) begin_pass();
+  switch (tracker_->arrived(index)) {
+    case ReadyTracker::Arrival::counted: return keep_apart(index, incoming);
+    case ReadyTracker::Arrival::ready: break;
+    case ReadyTracker::Arrival::surplus: throw Error({StatusCode::invalid_argument, surplus_gradient(index)});
+  }
+  weights_.settle(index);
+  put(index, Contribution::gradient, incoming);
+  launch_ready();
+}
+
+// A gradient that stays where it is for now: autograd would add the next one to memory that another parameter's
+// gradient may share, and so to both.
+void Reducer::keep_apart(std::size_t index, const at::Tensor& incoming) {
+  at::Tensor& gradient = const_cast<at::Tensor&>(parameters_[index].second).mutable_grad();
+  at::NoGradGuard no_grad;
+  if (!gradient.defined() || gradient.layout() != at::kStrided || gradient.requires_grad()) return;
+  if (shares_memory(gradient, incoming) && !buckets_.is_view(index, gradient)) gradient = gradient.clone();
+}
+
+void Reducer::end_of_backward() {
+  std::lock_guard lock(mutex_);
+  struct Leave {
+    Reducer& reducer;
+    ~Leave() { reducer.leave_backward(); }
+  } leave{*this};
+  const bool unweighed = arrived_ && !weighted_ && pending_.weighted();
+  weights_.end();
+  if (unweighed) {
+    fail(fmt::format(
+        "rank {}: DdpOptions::sample_weighted: this backward did not go through the outputs of forward(), so "
+        "its gradients could not be weighed. Compute the loss from what forward() returned",
+        group_->rank()));
+  }
+  finish_backward();
+}
+
+// Finishes the pass if this backward has ended it.
+void Reducer::finish_backward() {
+  const bool average = pending_.mode() == PendingForwards::Mode::synchronise;
+  const bool nothing_arrived = reached_outputs_ && average && !arrived_;
+  if (options_.static_graph && !static_.known()) {
+    // Everything is reduced now that it is known what was used.
+    if (!static_.any_arrived() && !nothing_arrived) return;
+    reduce_all_now(true, Contribution::gradient);
+    static_.finish(/*shadowed=*/false);
+    return finish_pass(true);
+  }
+  switch (tracker_->state()) {
+    case ReadyTracker::State::complete: return finish_pass(true);
+    case ReadyTracker::State::collecting:
+      // What has not arrived by now was not used, whatever the search had found. Without a search, the rest of the loss
+      // may have a backward of its own.
+      if (!options_.find_unused_parameters || !reached_outputs_) return;
+      for (std::size_t index : tracker_->missing()) {
+        tracker_->skip(index);
+        put(index, Contribution::gradient);
+      }
+      launch_ready();
+      return finish_pass(true);
+    case ReadyTracker::State::idle: break;
+  }
+  if (!nothing_arrived) return;
+  if (options_.find_unused_parameters || static_.known()) {
+    reduce_all_now(options_.find_unused_parameters && !options_.static_graph, Contribution::gradient);
+    return finish_pass(true);
+  }
+  fail(fmt::format(
+      "rank {}: no parameter got a gradient in the last backward, so this rank has nothing to average and the "
+      "other ranks wait for it. If the loss does not always depend on the parameters, set "
+      "DdpOptions::find_unused_parameters",
+      group_->rank()));
+}
+
+// ---- a pass
+
+void Reducer::begin_pass(Contribution unused) {
+  clock_->pass_began();
+  buckets_.begin(scale_of_pass_ ? scale_of_pass_() : 1.0);
+  skipped_ = options_.static_graph ? static_.unused() : pending_.unused();
+  for (std::size_t index : skipped_) {
+    tracker_->skip(index);
+    weights_.settle(index);  // nothing comes, so what was set aside is all
+    put(index, unused);
+  }
+}
+
+void Reducer::put(std::size_t index, Contribution contribution, const at::Tensor& incoming) {
+  if (!buckets_.reduces()) return keep_apart(index, incoming);
+  if (contribution == Contribution::zero) return buckets_.put(index, {}, /*borrow=*/false);
+  // By reference: another handle would look like one of the program's.
+  const at::Tensor& gradient = parameters_[index].second.grad();
+  // A parameter that this backward did not use brings what it had accumulated: the other ranks bring that too. It
+  // goes in as a copy, because it stays as it is if no rank used the parameter.
+  buckets_.put(index, gradient, gradient.defined() && used_.here(index) && is_exclusive(gradient, incoming));
+}
+
+void Reducer::launch_ready() {
+  for (std::size_t bucket; (bucket = tracker_->next_launch()) != ReadyTracker::kNone;) buckets_.start(bucket);
+  if (tracker_->state() != ReadyTracker::State::complete) return;
+  if (options_.find_unused_parameters && !options_.static_graph) used_.begin_exchange();
+  clock_->gradients_complete();
+}
+
+// A pass whose gradients, or zeros, are all there at its beginning.
+void Reducer::reduce_all_now(bool exchange_used, Contribution contribution) {
+  begin_pass(contribution);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (tracker_->is_ready(i)) continue;
+    tracker_->skip(i);
+    put(i, contribution);
+  }
+  for (std::size_t bucket; (bucket = tracker_->next_launch()) != ReadyTracker::kNone;) buckets_.start(bucket);
+  if (exchange_used) used_.begin_exchange();
+  clock_->gradients_complete();
+}
+
+void Reducer::shadow_pass() {
+  std::lock_guard lock(mutex_);
+  used_.reset();
+  const bool learns = options_.static_graph && !static_.known();
+  reduce_all_now(learns || (options_.find_unused_parameters && !options_.static_graph), Contribution::zero);
+  if (learns) static_.finish(/*shadowed=*/true);
+  finish_pass(false);
+}
+
+void Reducer::finish_pass(bool keep_gradients) {
+  try {
+    buckets_.finish();
+    used_.end_exchange();
+    clock_->wait_ended();
+    if (keep_gradients && buckets_.reduces()) buckets_.hand_out(used_);
+  } catch (...) {
+    end_pass();
+    throw;
+  }
+  log_pass();
+  passes_since_forward_ += 1;
+  if (!rebuilt_) first_order_ = options_.static_graph ? static_.order() : tracker_->ready_order();
+  end_pass();
+  if (!rebuilt_ && (!options_.find_unused_parameters || options_.static_graph)) rebuild();
+}
+
+void Reducer::log_pass() {
+  logging_.steps += 1;
+  logging_.backward_compute_seconds = clock_->compute_seconds();
+  logging_.backward_communication_seconds = clock_->communication_seconds();
+  logging_.overlap_seconds = clock_->overlap_seconds();
+  logging_.exposed_communication_seconds = clock_->exposed_seconds();
+  logging_.unused_parameters = used_.unused_here();
+  logging_.copied_bytes = buckets_.copied_bytes();
+  logging_.zero_copy_fraction = logging_.parameter_bytes > 0 ? static_cast<double>(buckets_.in_place_bytes()) /
+                                                                   static_cast<double>(logging_.parameter_bytes)
+                                                             : 0;
+}
+
+void Reducer::end_pass() {
+  tracker_->reset();
+  buckets_.release();
+  skipped_.clear();
+  used_.reset();
+  pending_.end_pass();
+  averaged_ = true;
+  clock_->pass_ended();
+}
+
+// The order in which gradients came on one rank becomes the order of buckets on all.
+void Reducer::rebuild() {
+  rebuilt_ = true;
+  logging_.buckets_rebuilt = true;
+  const auto count = static_cast<std::int64_t>(parameters_.size());
+  // The order, and for static_graph how often each gradient comes.
+  at::Tensor plan = at::zeros({options_.static_graph ? 2 * count : count}, at::kLong);
+  std::vector<char> placed(parameters_.size(), 0);
+  std::int64_t* next = plan.data_ptr<std::int64_t>();
+  for (std::size_t index : first_order_) {
+    if (!placed[index]) *next++ = static_cast<std::int64_t>(index);
+    placed[index] = 1;
+  }
+  for (std::size_t index : reverse_order(parameters_.size())) {
+    if (!placed[index]) *next++ = static_cast<std::int64_t>(index);
+  }
+  if (options_.static_graph) std::copy(static_.counts().begin(), static_.counts().end(), next);
+  group_->broadcast(plan, authority_, {}).wait();
+  const std::int64_t* agreed = plan.data_ptr<std::int64_t>();
+  assign_buckets({agreed, agreed + count});
+  if (!options_.static_graph) return;
+  static_.adopt({agreed + count, agreed + 2 * count});
+  for (std::size_t i = 0; i < parameters_.size(); ++i) tracker_->expect(i, static_cast<int>(static_.counts()[i]));
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,39 @@
+// Makes the tensors of every rank equal to one rank's, again and again.
+//
+// Tensors of one type and device travel together, in the group's memory, so that peers on the host read it in place.
+// That memory is allocated once and used for every run (unless it is large), because registering memory with all peers
+// costs more than sending a few small tensors.
+#pragma once
+
+#include <vector>
+
+#include "lockstep/ddp/process_group.h"
+
+namespace lockstep::detail {
+
+// The group must outlive it. Not thread-safe.
+class TensorBroadcast {
+ public:
+  TensorBroadcast(ProcessGroup& group, const std::vector<at::Tensor>& tensors);
+
+  // Every rank's tensors become `root`'s. Collective. Tensors that were converted since the last run are packed anew.
+  void run(int root);
+  bool empty() const { return tensors_.empty(); }
+
+ private:
+  struct Pack {
+    std::vector<at::Tensor> tensors;
+    at::ScalarType type;
+    at::Device device;
+    at::Tensor flat;  // made by the first run that needs it
+  };
+  void make_packs();
+  bool packs_fit() const;
+  void run(Pack& pack, int root);
+
+  ProcessGroup& group_;
+  std::vector<at::Tensor> tensors_;
+  std::vector<Pack> packs_;
+};
+
+}  // namespace lockstep::detail

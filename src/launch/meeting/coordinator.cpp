@@ -1,0 +1,274 @@
+#include "launch/meeting/coordinator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/printable.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::chrono::seconds kLookAgain{2};
+
+std::vector<std::string> to_vector(const std::set<std::string>& ids) { return {ids.begin(), ids.end()}; }
+
+}  // namespace
+
+Coordinator::Coordinator(NodeRecord self, const JobConfig& job, JobState known, const CoordinatorOptions& options,
+                         Clock::time_point now)
+    : self_(std::move(self)),
+      options_(options),
+      began_at_(now),
+      updated_at_(now),
+      last_arrival_(now),
+      hall_(std::move(known)),
+      lost_(hall_.lost.begin(), hall_.lost.end()),
+      ended_(hall_.ended.begin(), hall_.ended.end()) {
+  hall_.job = job;
+  hall_.keeper = self_;
+  hall_.official = false;
+  // Somebody who kept quiet may come here now.
+  for (const auto& node : hall_.round.nodes) {
+    if (!ended_.contains(node.id)) lost_.erase(node.id);
+  }
+}
+
+bool Coordinator::lives(const std::string& id) const {
+  const auto peer = peers_.find(id);
+  return peer != peers_.end() && peer->second.lives;
+}
+
+bool Coordinator::takes_part(const std::string& id) const {
+  return std::any_of(hall_.round.nodes.begin(), hall_.round.nodes.end(),
+                     [&](const auto& node) { return node.id == id; });
+}
+
+bool Coordinator::wants_next_round(const NodeState& state) const {
+  return state.wants_round && (!takes_part(state.record.id) || state.round == hall_.round.number);
+}
+
+bool Coordinator::is_alone() const {
+  return std::none_of(peers_.begin(), peers_.end(),
+                      [&](const auto& peer) { return peer.first != self_.id && peer.second.lives; });
+}
+
+std::pair<std::string, std::int64_t> Coordinator::newest_roster() const {
+  std::pair<std::string, std::int64_t> newest = {"", -1};
+  for (const auto& [id, peer] : peers_) {
+    if (peer.lives && peer.state.roster_number > newest.second) newest = {id, peer.state.roster_number};
+  }
+  return newest;
+}
+
+void Coordinator::update(const std::map<std::string, std::string>& pairs, Clock::time_point now,
+                         const HasEnded& has_ended) {
+  // This process itself was stopped or starved: then the others' silence says nothing.
+  if (now - updated_at_ > options_.silent_timeout / 2) {
+    for (auto& [id, peer] : peers_) peer.beaten_at = now;
+  }
+  updated_at_ = now;
+  read_announcements(pairs, now);
+  refuse_claims();
+  adopt_knowledge();
+  notice_losses(now, has_ended);
+  count_restarts();
+  decide(now);
+  sum_up();
+}
+
+void Coordinator::read_announcements(const std::map<std::string, std::string>& pairs, Clock::time_point now) {
+  // Whoever keeps the meeting was here first, and gets the first ranks where nobody asked for them.
+  if (const auto own = pairs.find(kNodePrefix + self_.id); own != pairs.end()) {
+    read_announcement(self_.id, own->second, pairs, now);
+  }
+  for (auto entry = pairs.lower_bound(kNodePrefix); entry != pairs.end() && entry->first.starts_with(kNodePrefix);
+       ++entry) {
+    const std::string id = entry->first.substr(kNodePrefix.size());
+    if (id != self_.id) read_announcement(id, entry->second, pairs, now);
+  }
+}
+
+void Coordinator::read_announcement(const std::string& id, const std::string& bytes,
+                                    const std::map<std::string, std::string>& pairs, Clock::time_point now) {
+  if (refusals_.contains(id)) return;
+  const auto state = parse_node_state(bytes);
+  if (!state.ok() || state->record.id != id) {
+    refusals_[id] = fmt::format("node {} cannot take part: {}", printable(id),
+                                state.ok() ? "it announced itself under another name" : state.status().message());
+  } else if (const auto refusal = refuse_config(hall_.job, hall_.keeper, state->job, state->record)) {
+    refusals_[id] = *refusal;
+  } else {
+    read_peer(id, *state, pairs, now);
+  }
+}
+
+void Coordinator::read_peer(const std::string& id, const NodeState& state,
+                            const std::map<std::string, std::string>& pairs, Clock::time_point now) {
+  const auto beat = pairs.find(kBeatPrefix + id);
+  const std::string beat_text = beat == pairs.end() ? "" : beat->second;
+  const bool gone = pairs.contains(fmt::format("{}{}/{}", kGonePrefix, id, state.connection));
+  auto [found, is_new] = peers_.try_emplace(id);
+  Peer& peer = found->second;
+  const bool is_other_connection = !is_new && peer.state.connection != state.connection;
+  peer.state = state;
+  if (is_new || is_other_connection || peer.beat != beat_text) {
+    peer.beat = beat_text;
+    peer.beaten_at = now;
+  }
+  const bool lived = peer.lives;
+  peer.lives = !state.left && !gone && now - peer.beaten_at <= options_.silent_timeout;
+  if (is_new || (peer.lives && !lived)) {
+    std::erase(arrivals_, id);
+    arrivals_.push_back(id);
+    peer.arrived_at = now;
+    last_arrival_ = now;
+  }
+}
+
+// A claim of a node rank is refused once the other claimant has shown that it lives; until then it may be the
+// process that this one replaces.
+void Coordinator::refuse_claims() {
+  std::vector<NodeRecord> earlier;
+  for (const auto& id : arrivals_) {
+    Peer& peer = peers_.at(id);
+    peer.on_hold = false;
+    if (!peer.lives) continue;
+    const auto refusal = refuse_node_rank(hall_.job, peer.state.record, earlier);
+    if (!refusal) {
+      earlier.push_back(peer.state.record);
+      continue;
+    }
+    const auto holder = std::find_if(earlier.begin(), earlier.end(),
+                                     [&](const auto& node) { return node.node_rank == peer.state.record.node_rank; });
+    peer.on_hold = holder != earlier.end() && peers_.at(holder->id).beaten_at <= peer.arrived_at;
+    if (!peer.on_hold) refusals_[id] = *refusal;
+  }
+  for (const auto& [id, reason] : refusals_) {
+    peers_.erase(id);
+    std::erase(arrivals_, id);
+  }
+}
+
+void Coordinator::adopt_knowledge() {
+  for (const auto& [id, peer] : peers_) {
+    const NodeState& state = peer.state;
+    hall_.restarts = std::max(hall_.restarts, state.restarts);
+    hall_.counted_round = std::max(hall_.counted_round, state.counted_round);
+    auto& counted = hall_.counted[id];
+    counted = std::max(counted, state.counted_asks);
+    if (state.term > hall_.term) {  // somebody else kept the meeting meanwhile: a quorum must be found anew
+      hall_.term = state.term;
+      hall_.official = false;
+    }
+    if (hall_.over.empty() && !state.over.empty()) hall_.over = state.over;
+    if (state.known_round.number > hall_.round.number) {
+      hall_.round = state.known_round;
+      lost_.clear();
+    }
+  }
+}
+
+void Coordinator::notice_losses(Clock::time_point now, const HasEnded& has_ended) {
+  const bool may_still_come = now - began_at_ <= options_.silent_timeout;
+  for (const auto& node : hall_.round.nodes) {
+    const auto peer = peers_.find(node.id);
+    const bool was_here = peer != peers_.end();
+    if (was_here && peer->second.lives) {
+      ended_.erase(node.id);
+      if (hall_.job.elastic) lost_.erase(node.id);
+      continue;
+    }
+    if (was_here && peer->second.state.left) {
+      ended_.insert(node.id);
+      const bool well = peer->second.state.finished && peer->second.state.round == hall_.round.number;
+      if (!well) lost_.insert(node.id);
+      continue;
+    }
+    auto& looked_at = looked_at_[node.id];
+    if (!ended_.contains(node.id) && (looked_at == Clock::time_point() || now - looked_at > kLookAgain)) {
+      looked_at = now;
+      if (has_ended(node.address)) ended_.insert(node.id);
+    }
+    const bool finished = std::find(hall_.finished.begin(), hall_.finished.end(), node.id) != hall_.finished.end();
+    const bool given_up = was_here || ended_.contains(node.id) || !may_still_come;
+    if (given_up && !(finished && ended_.contains(node.id))) lost_.insert(node.id);
+  }
+}
+
+void Coordinator::count_restarts() {
+  for (const auto& [id, peer] : peers_) {
+    auto& counted = hall_.counted[id];
+    for (; counted < peer.state.restart_asks; ++counted) {
+      // Several nodes see one failure: without --elastic a round can only be restarted once.
+      if (!hall_.job.elastic && hall_.counted_round >= hall_.round.number) continue;
+      ++hall_.restarts;
+      hall_.counted_round = hall_.round.number;
+    }
+  }
+}
+
+void Coordinator::decide(Clock::time_point now) {
+  MeetingView view{.job = hall_.job,
+                   .last_round = hall_.round.number,
+                   .last_nodes = hall_.round.nodes,
+                   .ended = ended_,
+                   .awaited = {},
+                   .attendants = {},
+                   .since_arrival = std::chrono::duration_cast<std::chrono::milliseconds>(now - last_arrival_),
+                   .last_call = options_.last_call};
+  for (const auto& id : arrivals_) {
+    const Peer& peer = peers_.at(id);
+    if (!peer.lives || peer.on_hold) continue;
+    view.attendants.push_back({.node = peer.state.record, .wants_round = wants_next_round(peer.state)});
+  }
+  for (const auto& node : hall_.round.nodes) {
+    if (!lives(node.id) && !lost_.contains(node.id) && !ended_.contains(node.id)) view.awaited.insert(node.id);
+  }
+  const auto decision = decide_round(view);
+  has_quorum_ = decision.has_quorum;
+  hall_.progress = decision.reason;
+  if (has_quorum_ && !hall_.official) {
+    hall_.official = true;
+    ++hall_.term;
+  }
+  if (hall_.over.empty() && decision.begins) begin_round(decision);
+}
+
+void Coordinator::begin_round(const MeetingDecision& decision) {
+  std::string master = self_.address;
+  if (!hall_.job.serve_store) {  // rank 0's host, and not where the nodes meet
+    const NodeRecord& first = decision.nodes.front();
+    master = fmt::format("{}:{}", first.address.substr(0, first.address.rfind(':')), first.rank_port);
+  }
+  hall_.round = {.number = hall_.round.number + 1, .master = std::move(master), .nodes = decision.nodes};
+  if (!hall_.job.elastic) hall_.finished.clear();
+  lost_.clear();
+  ended_.clear();
+  looked_at_.clear();
+}
+
+void Coordinator::sum_up() {
+  hall_.lost = to_vector(lost_);
+  hall_.ended = to_vector(ended_);
+  std::set<std::string> finished(hall_.finished.begin(), hall_.finished.end());
+  hall_.waiting.clear();
+  hall_.failures.clear();
+  for (const auto& id : arrivals_) {
+    const NodeState& state = peers_.at(id).state;
+    if (state.finished && (state.round == hall_.round.number || hall_.job.elastic)) {
+      finished.insert(id);
+    } else if (lives(id)) {
+      finished.erase(id);
+    }
+    const bool is_out = !takes_part(id) || (lost_.contains(id) && wants_next_round(state));
+    if (lives(id) && is_out) hall_.waiting.push_back(state.record);
+    for (const auto& failure : state.failures) {
+      if (failure.round == hall_.round.number || hall_.job.elastic) hall_.failures.push_back(failure);
+    }
+  }
+  std::erase_if(finished, [&](const std::string& id) { return !takes_part(id); });
+  hall_.finished = to_vector(finished);
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,15 @@
+// The kind of meeting that a job needs.
+#pragma once
+
+#include <memory>
+
+#include "launch/job.h"
+#include "launch/meeting/node_meeting.h"
+
+namespace lockstep::launch {
+
+// Opens what is needed before nodes can meet; warns where other nodes seem to have been forgotten. already_exists: the
+// port is in use; invalid_argument: options that cannot work here; unauthenticated: several nodes need a secret.
+Result<std::unique_ptr<NodeMeeting>> make_meeting(Job& job);
+
+}  // namespace lockstep::launch

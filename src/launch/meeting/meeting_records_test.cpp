@@ -1,0 +1,76 @@
+#include "launch/meeting/meeting_records.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::launch {
+namespace {
+
+NodeState node_state() {
+  NodeState state;
+  state.record = {.id = "a1", .host = "gpu1", .pid = 5, .nproc = 2, .address = "10.0.0.1:80", .node_rank = 1};
+  state.job = {.run_id = "x", .min_nodes = 1, .max_nodes = 4, .elastic = true, .max_restarts = 3};
+  state.connection = 2;
+  state.wants_round = true;
+  RankFailure failure;
+  failure.rank = 3;
+  failure.signal = 11;
+  failure.reason = "broken";
+  state.failures.push_back({.round = 1, .node = "a1", .failure = failure});
+  state.known_round = {.number = 1, .master = "10.0.0.1:80", .nodes = {state.record}};
+  return state;
+}
+
+JobState hall_state() {
+  JobState state;
+  state.job = node_state().job;
+  state.term = 3;
+  state.official = true;
+  state.keeper = node_state().record;
+  state.round = node_state().known_round;
+  state.counted = {{"a1", 2}, {"b", 0}};
+  state.lost = {"b"};
+  state.waiting = {state.keeper};
+  state.failures = node_state().failures;
+  state.progress = "1 of 2";
+  state.roster_number = 9;
+  return state;
+}
+
+TEST(StoreMeetingRecords, ComeBackAsTheyWere) {
+  const auto node = parse_node_state(format(node_state()));
+  ASSERT_TRUE(node.ok()) << node.status().message();
+  EXPECT_EQ(format(*node), format(node_state()));
+  EXPECT_EQ(node->failures.front().failure.reason, "broken");
+  EXPECT_EQ(node->record.node_rank, 1);
+  const auto hall = parse_hall_state(format(hall_state()));
+  ASSERT_TRUE(hall.ok()) << hall.status().message();
+  EXPECT_EQ(format(*hall), format(hall_state()));
+  EXPECT_EQ(hall->counted.at("a1"), 2U);
+}
+
+TEST(StoreMeetingRecords, EveryPrefixIsRefused) {
+  const std::string node = format(node_state());
+  for (std::size_t size = 0; size < node.size(); ++size) EXPECT_FALSE(parse_node_state(node.substr(0, size)).ok());
+  const std::string hall = format(hall_state());
+  for (std::size_t size = 0; size < hall.size(); ++size) EXPECT_FALSE(parse_hall_state(hall.substr(0, size)).ok());
+  EXPECT_FALSE(parse_hall_state(node).ok());
+}
+
+TEST(StoreMeetingRecords, AnotherVersionIsNamed) {
+  std::string bytes = format(node_state());
+  bytes[4] = 9;
+  EXPECT_EQ(parse_node_state(bytes).status().message(),
+            "a launcher of protocol version 9, where this one has version 1; run the same version of Lockstep on all "
+            "nodes");
+}
+
+TEST(StoreMeetingRecords, RostersAreNumberedByTheirFirstLine) {
+  EXPECT_EQ(roster_number("12\nrest"), 12);
+  EXPECT_EQ(roster_number("0"), 0);
+  EXPECT_EQ(roster_number("x\n1"), -1);
+  EXPECT_EQ(roster_number("-3\n"), -1);
+  EXPECT_EQ(roster_number(""), -1);
+}
+
+}  // namespace
+}  // namespace lockstep::launch

@@ -1,0 +1,236 @@
+#include "launch/meeting/node_decisions.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "elastic/quorum.h"
+
+namespace lockstep::launch {
+namespace {
+
+std::string short_name(const NodeRecord& node) { return fmt::format("{} (pid {})", node.host, node.pid); }
+
+const NodeRecord* find_node(std::span<const NodeRecord> nodes, const std::string& id) {
+  const auto found = std::find_if(nodes.begin(), nodes.end(), [&](const auto& node) { return node.id == id; });
+  return found == nodes.end() ? nullptr : &*found;
+}
+
+const Attendant* find_attendant(const MeetingView& view, const std::string& id) {
+  const auto found = std::find_if(view.attendants.begin(), view.attendants.end(),
+                                  [&](const auto& attendant) { return attendant.node.id == id; });
+  return found == view.attendants.end() ? nullptr : &*found;
+}
+
+elastic::Quorum quorum_of(const MeetingView& view) {
+  std::vector<std::string> members;
+  for (const auto& node : view.last_nodes) members.push_back(node.id);
+  std::set<std::string> present;
+  for (const auto& attendant : view.attendants) present.insert(attendant.node.id);
+  return elastic::count_quorum(members, view.ended, present);
+}
+
+// Attendants that may take part: those of the last round in its order, then the others by arrival; at most
+// max_nodes. `with_running`: also those that do not ask for a round.
+std::vector<NodeRecord> candidates(const MeetingView& view, bool with_running) {
+  std::vector<NodeRecord> nodes;
+  const auto limit = static_cast<std::size_t>(view.job.max_nodes);
+  for (const auto& node : view.last_nodes) {
+    const auto* attendant = find_attendant(view, node.id);
+    if (attendant != nullptr && (with_running || attendant->wants_round)) nodes.push_back(attendant->node);
+  }
+  for (const auto& attendant : view.attendants) {
+    if (nodes.size() >= limit) break;
+    if (attendant.wants_round && find_node(view.last_nodes, attendant.node.id) == nullptr) {
+      nodes.push_back(attendant.node);
+    }
+  }
+  return nodes;
+}
+
+bool same_nodes(const std::vector<NodeRecord>& a, const std::vector<NodeRecord>& b) {
+  return a.size() == b.size() &&
+         std::all_of(a.begin(), a.end(), [&](const auto& node) { return find_node(b, node.id) != nullptr; });
+}
+
+MeetingDecision begin(std::vector<NodeRecord> nodes, std::string reason) {
+  return {.begins = true, .has_quorum = true, .nodes = order_nodes(std::move(nodes)), .reason = std::move(reason)};
+}
+MeetingDecision wait(std::string reason) { return {.has_quorum = true, .nodes = {}, .reason = std::move(reason)}; }
+
+// An elastic job in which somebody's ranks run: nodes come and go, nobody stops.
+MeetingDecision decide_running(const MeetingView& view) {
+  const auto nodes = candidates(view, true);
+  if (!view.awaited.empty() || same_nodes(nodes, view.last_nodes)) return wait("the job is running");
+  return begin(nodes, fmt::format("{} nodes go on: {}", nodes.size(), describe(nodes)));
+}
+
+MeetingDecision decide_gathered(const MeetingView& view) {
+  const auto nodes = candidates(view, false);
+  const auto count = static_cast<int>(nodes.size());
+  const std::string who =
+      fmt::format("{} of {} nodes have come: {}", count, describe_node_count(view.job), describe(nodes));
+  if (count < view.job.min_nodes) return wait(who);
+  if (count >= view.job.max_nodes) return begin(nodes, who);
+  const bool all_back =
+      view.last_round >= 0 && std::all_of(view.last_nodes.begin(), view.last_nodes.end(),
+                                          [&](const auto& node) { return find_node(nodes, node.id) != nullptr; });
+  if (all_back) return begin(nodes, who + "; nobody of the last round is missing");
+  if (view.since_arrival >= view.last_call) return begin(nodes, who + "; the last call is over");
+  return wait(who + "; enough to begin, others may still come");
+}
+
+}  // namespace
+
+std::string describe(const NodeRecord& node) { return "node " + short_name(node); }
+
+std::string describe(std::span<const NodeRecord> nodes) {
+  if (nodes.empty()) return "nobody";
+  std::vector<std::string> names;
+  for (const auto& node : nodes) names.push_back(short_name(node));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string describe_node_count(const JobConfig& job) {
+  return job.min_nodes == job.max_nodes ? fmt::format("{}", job.min_nodes)
+                                        : fmt::format("{}:{}", job.min_nodes, job.max_nodes);
+}
+
+std::optional<std::string> refuse_config(const JobConfig& job, const NodeRecord& keeper, const JobConfig& theirs,
+                                         const NodeRecord& node) {
+  const auto differs = [&](const char* option, const auto& mine, const auto& other) {
+    return fmt::format(
+        "{} was started with {} {}, but {}, which keeps the meeting, with {} {}; start all nodes of a job alike",
+        describe(node), option, other, describe(keeper), option, mine);
+  };
+  const auto quoted = [](const std::string& text) { return fmt::format("'{}'", text); };
+  if (job.run_id != theirs.run_id) return differs("--rdzv-id", quoted(job.run_id), quoted(theirs.run_id));
+  if (job.min_nodes != theirs.min_nodes || job.max_nodes != theirs.max_nodes) {
+    return differs("--nnodes", describe_node_count(job), describe_node_count(theirs));
+  }
+  if (job.elastic != theirs.elastic) return differs("--elastic", job.elastic, theirs.elastic);
+  if (job.max_restarts != theirs.max_restarts) return differs("--max-restarts", job.max_restarts, theirs.max_restarts);
+  if (job.serve_store != theirs.serve_store) return differs("--serve-store", job.serve_store, theirs.serve_store);
+  return std::nullopt;
+}
+
+std::optional<std::string> refuse_node_rank(const JobConfig& job, const NodeRecord& node,
+                                            std::span<const NodeRecord> others) {
+  if (!node.node_rank) return std::nullopt;
+  if (*node.node_rank >= job.max_nodes) {
+    return fmt::format("{} was started with --node-rank {}, but --nnodes is {}; expected a node rank from 0 to {}",
+                       describe(node), *node.node_rank, describe_node_count(job), job.max_nodes - 1);
+  }
+  for (const auto& other : others) {
+    if (other.id == node.id || other.node_rank != node.node_rank) continue;
+    return fmt::format(
+        "--node-rank {} is claimed twice: by {} with {} ranks, and by {} with {} ranks; give each node another one, or "
+        "leave it out everywhere",
+        *node.node_rank, describe(other), other.nproc, describe(node), node.nproc);
+  }
+  return std::nullopt;
+}
+
+MeetingDecision decide_round(const MeetingView& view) {
+  if (view.last_round >= 0) {
+    const auto quorum = quorum_of(view);
+    if (!quorum.reached) return {.nodes = {}, .reason = "of the nodes of the last round " + quorum.reason};
+  }
+  std::vector<NodeRecord> busy;
+  for (const auto& node : view.last_nodes) {
+    const auto* attendant = find_attendant(view, node.id);
+    if (attendant != nullptr && !attendant->wants_round) busy.push_back(node);
+  }
+  if (view.job.elastic && !busy.empty()) return decide_running(view);
+  if (!busy.empty()) return wait(fmt::format("the ranks of {} have not stopped yet", describe(busy)));
+  if (!view.awaited.empty()) {
+    std::vector<NodeRecord> missing;
+    for (const auto& node : view.last_nodes) {
+      if (view.awaited.contains(node.id)) missing.push_back(node);
+    }
+    return wait(fmt::format("of the last round {} may still come back", describe(missing)));
+  }
+  return decide_gathered(view);
+}
+
+std::vector<NodeRecord> order_nodes(std::vector<NodeRecord> nodes) {
+  std::vector<std::optional<NodeRecord>> slots(nodes.size());
+  std::vector<NodeRecord> rest;
+  for (auto& node : nodes) {
+    const auto wanted = static_cast<std::size_t>(node.node_rank.value_or(-1));
+    if (node.node_rank && wanted < slots.size() && !slots[wanted]) {
+      slots[wanted] = std::move(node);
+    } else {
+      rest.push_back(std::move(node));
+    }
+  }
+  auto next = rest.begin();
+  std::vector<NodeRecord> ordered;
+  for (auto& slot : slots) ordered.push_back(slot ? *std::move(slot) : std::move(*next++));
+  return ordered;
+}
+
+std::optional<Round> round_of(const std::string& id, int number, int restarts, const std::string& master,
+                              std::span<const NodeRecord> nodes) {
+  const auto* self = find_node(nodes, id);
+  if (self == nullptr) return std::nullopt;
+  Round round;
+  round.number = number;
+  round.restarts = restarts;
+  round.node_rank = static_cast<int>(self - nodes.data());
+  for (const auto& node : nodes) {
+    if (&node < self) round.first_rank += node.nproc;
+    round.world_size += node.nproc;
+  }
+  const auto colon = master.rfind(':');
+  round.master_addr = master.substr(0, colon);
+  if (round.master_addr.starts_with('[')) round.master_addr = round.master_addr.substr(1, round.master_addr.size() - 2);
+  round.master_port = static_cast<std::uint16_t>(std::stoi(master.substr(colon + 1)));
+  round.nodes.assign(nodes.begin(), nodes.end());
+  return round;
+}
+
+PlaceChoice choose_place(std::span<const Place> places, int known_term, std::chrono::milliseconds patience) {
+  using Kind = Place::Kind;
+  std::optional<std::size_t> newest;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const bool counts = places[i].kind == Kind::meeting && places[i].term >= known_term && !places[i].is_self;
+    if (counts && (!newest || places[i].term > places[*newest].term)) newest = i;
+  }
+  if (newest) return {PlaceChoice::Kind::join, *newest, "the meeting is there"};
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const Place& place = places[i];
+    if (place.is_self) return {PlaceChoice::Kind::keep, i, "this is the first node that still lives"};
+    // A meeting that is out of date is no more than a candidate: its keeper learns from those who come.
+    if (place.kind == Kind::candidate || place.kind == Kind::meeting) {
+      return {PlaceChoice::Kind::join, i, "the first node that still lives is there"};
+    }
+    if (place.kind == Kind::standby) {
+      return {PlaceChoice::Kind::wait, i, "an earlier node lives and is to keep the meeting"};
+    }
+    if (place.kind == Kind::silent && place.silent_for < patience) {
+      return {PlaceChoice::Kind::wait, i, "an earlier node may still answer"};
+    }
+  }
+  return {PlaceChoice::Kind::wait, 0, "nobody keeps a meeting"};
+}
+
+std::optional<std::string> warn_of_lonely_node(int max_nodes, bool endpoint_is_elsewhere, const std::string& endpoint,
+                                               int slurm_nodes) {
+  if (max_nodes > 1) return std::nullopt;
+  if (endpoint_is_elsewhere) {
+    return fmt::format(
+        "--rdzv-endpoint {} is another host, but --nnodes is 1: this node trains alone. Did you mean --nnodes 2 or "
+        "more?",
+        endpoint);
+  }
+  if (slurm_nodes > 1) {
+    return fmt::format(
+        "Slurm gave {} hosts to this job, but --nnodes is 1: this node trains alone. Did you mean --nnodes {}?",
+        slurm_nodes, slurm_nodes);
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,233 @@
+#include "launch/meeting/node_decisions.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+NodeRecord node(const std::string& id, int nproc = 1, std::optional<int> node_rank = std::nullopt) {
+  return {.id = id, .host = "host-" + id, .pid = 7, .nproc = nproc, .address = id + ":1", .node_rank = node_rank};
+}
+std::vector<NodeRecord> nodes(const std::vector<std::string>& ids) {
+  std::vector<NodeRecord> result;
+  for (const auto& id : ids) result.push_back(node(id));
+  return result;
+}
+std::vector<std::string> ids_of(const std::vector<NodeRecord>& records) {
+  std::vector<std::string> ids;
+  for (const auto& record : records) ids.push_back(record.id);
+  return ids;
+}
+
+// Nodes that wait for a round, in order of arrival.
+MeetingView gathering(int min, int max, const std::vector<std::string>& ids) {
+  MeetingView view;
+  view.job = {.run_id = "job", .min_nodes = min, .max_nodes = max};
+  for (const auto& id : ids) view.attendants.push_back({.node = node(id), .wants_round = true});
+  return view;
+}
+// The same after a round in which `last` took part.
+MeetingView after_round(int min, int max, const std::vector<std::string>& last, const std::vector<std::string>& here) {
+  MeetingView view = gathering(min, max, here);
+  view.last_round = 0;
+  view.last_nodes = nodes(last);
+  return view;
+}
+
+TEST(NodeDecisions, TheFirstRoundBeginsWhenAllHaveCome) {
+  const auto early = decide_round(gathering(3, 3, {"a", "b"}));
+  EXPECT_FALSE(early.begins);
+  EXPECT_EQ(early.reason, "2 of 3 nodes have come: host-a (pid 7), host-b (pid 7)");
+  const auto complete = decide_round(gathering(3, 3, {"a", "b", "c"}));
+  EXPECT_TRUE(complete.begins);
+  EXPECT_THAT(ids_of(complete.nodes), ElementsAre("a", "b", "c"));
+}
+
+TEST(NodeDecisions, NobodyIsWaitedForInVain) {
+  auto view = gathering(2, 4, {"a", "b", "c"});
+  view.since_arrival = 29s;
+  EXPECT_FALSE(decide_round(view).begins);
+  EXPECT_THAT(decide_round(view).reason, HasSubstr("others may still come"));
+  view.since_arrival = 30s;
+  EXPECT_TRUE(decide_round(view).begins);
+  view.since_arrival = 0s;
+  view.attendants.push_back({.node = node("d"), .wants_round = true});
+  EXPECT_TRUE(decide_round(view).begins);
+}
+
+TEST(NodeDecisions, TooFewNodesNeverBegin) {
+  auto view = gathering(2, 4, {"a"});
+  view.since_arrival = 1h;
+  EXPECT_FALSE(decide_round(view).begins);
+}
+
+TEST(NodeDecisions, MoreThanTheMaximumWait) {
+  EXPECT_THAT(ids_of(decide_round(gathering(1, 2, {"a", "b", "c"})).nodes), ElementsAre("a", "b"));
+  // Those of the last round have the right of way over one that came earlier to this meeting.
+  EXPECT_THAT(ids_of(decide_round(after_round(1, 2, {"a", "b"}, {"c", "b", "a"})).nodes), ElementsAre("a", "b"));
+}
+
+TEST(NodeDecisions, ARestartBeginsAtOnceWhenNobodyWasLost) {
+  const auto decision = decide_round(after_round(1, 4, {"a", "b"}, {"b", "a"}));
+  EXPECT_TRUE(decision.begins);
+  EXPECT_THAT(ids_of(decision.nodes), ElementsAre("a", "b"));
+}
+
+TEST(NodeDecisions, AfterALossTheLastCallGivesTheNodeTimeToComeBack) {
+  auto view = after_round(1, 3, {"a", "b", "c"}, {"a", "c"});
+  view.ended = {"b"};
+  EXPECT_FALSE(decide_round(view).begins);
+  view.since_arrival = 30s;
+  EXPECT_THAT(ids_of(decide_round(view).nodes), ElementsAre("a", "c"));
+  view.since_arrival = 0s;
+  view.attendants.push_back({.node = node("b2"), .wants_round = true});
+  EXPECT_THAT(ids_of(decide_round(view).nodes), ElementsAre("a", "c", "b2"));
+}
+
+TEST(NodeDecisions, ARestartWaitsForRanksThatAreStillBeingStopped) {
+  auto view = after_round(2, 2, {"a", "b"}, {"a", "b"});
+  view.attendants[1].wants_round = false;
+  const auto decision = decide_round(view);
+  EXPECT_FALSE(decision.begins);
+  EXPECT_THAT(decision.reason, HasSubstr("the ranks of host-b (pid 7) have not stopped yet"));
+}
+
+TEST(NodeDecisions, SplitBrainOnlyOnePartGoesOn) {
+  // Four nodes, cut in the middle: neither part knows the others to have ended.
+  const auto first = decide_round(after_round(1, 4, {"a", "b", "c", "d"}, {"a", "b"}));
+  const auto second = decide_round(after_round(1, 4, {"a", "b", "c", "d"}, {"c", "d"}));
+  EXPECT_TRUE(first.has_quorum);
+  EXPECT_FALSE(second.has_quorum);
+  EXPECT_FALSE(second.begins);
+  EXPECT_THAT(second.reason, HasSubstr("half is not enough without it"));
+  // Newcomers do not help a part that may not go on.
+  auto third = after_round(1, 4, {"a", "b", "c", "d"}, {"c", "d", "e", "f"});
+  third.since_arrival = 1h;
+  EXPECT_FALSE(decide_round(third).begins);
+}
+
+TEST(NodeDecisions, SimultaneousDeathsLeaveTheSurvivorsAQuorum) {
+  auto view = after_round(1, 4, {"a", "b", "c", "d"}, {"d"});
+  EXPECT_FALSE(decide_round(view).has_quorum);  // silent: they may live
+  view.ended = {"a", "b", "c"};
+  EXPECT_TRUE(decide_round(view).has_quorum);
+}
+
+TEST(NodeDecisions, SomebodyWhoMayStillComeBackIsAwaited) {
+  auto view = after_round(1, 3, {"a", "b", "c"}, {"b", "c"});
+  view.awaited = {"a"};
+  view.since_arrival = 1h;
+  EXPECT_FALSE(decide_round(view).begins);
+  EXPECT_THAT(decide_round(view).reason, HasSubstr("host-a (pid 7) may still come back"));
+}
+
+TEST(NodeDecisions, AnElasticJobTakesNodesInAndOutWithoutAStop) {
+  auto view = after_round(1, 3, {"a", "b"}, {"a", "b"});
+  view.job.elastic = true;
+  for (auto& attendant : view.attendants) attendant.wants_round = false;
+  EXPECT_FALSE(decide_round(view).begins);
+  view.attendants.push_back({.node = node("c"), .wants_round = true});
+  EXPECT_THAT(ids_of(decide_round(view).nodes), ElementsAre("a", "b", "c"));
+  view.attendants.erase(view.attendants.begin());
+  view.ended = {"a"};
+  EXPECT_THAT(ids_of(decide_round(view).nodes), ElementsAre("b", "c"));
+  // The last one that runs is gone: who waits begins like at first.
+  view.attendants.erase(view.attendants.begin());
+  view.ended = {"a", "b"};
+  EXPECT_FALSE(decide_round(view).has_quorum);
+}
+
+TEST(NodeDecisions, NodeRanksThatWereGivenWin) {
+  EXPECT_THAT(ids_of(order_nodes({node("a"), node("b", 1, 0), node("c")})), ElementsAre("b", "a", "c"));
+  EXPECT_THAT(ids_of(order_nodes({node("a", 1, 2), node("b", 1, 1), node("c", 1, 0)})), ElementsAre("c", "b", "a"));
+  // A world that shrank has no place 3.
+  EXPECT_THAT(ids_of(order_nodes({node("a", 1, 3), node("b", 1, 0)})), ElementsAre("b", "a"));
+}
+
+TEST(NodeDecisions, UnequalNodesShiftTheRanksBehindThem) {
+  const std::vector<NodeRecord> three = {node("a", 3), node("b", 1), node("c", 2)};
+  const auto round = round_of("c", 4, 2, "[fd77::1]:80", three);
+  ASSERT_TRUE(round);
+  EXPECT_EQ(round->node_rank, 2);
+  EXPECT_EQ(round->first_rank, 4);
+  EXPECT_EQ(round->world_size, 6);
+  EXPECT_EQ(round->master_addr, "fd77::1");
+  EXPECT_EQ(round->master_port, 80);
+  EXPECT_EQ(round->restarts, 2);
+  EXPECT_FALSE(round_of("x", 4, 2, "a:80", three));
+}
+
+TEST(NodeDecisions, RefusalsNameBothSides) {
+  const JobConfig job{.run_id = "x", .min_nodes = 2, .max_nodes = 2};
+  JobConfig other = job;
+  EXPECT_FALSE(refuse_config(job, node("a"), other, node("b")));
+  other.max_nodes = 3;
+  EXPECT_THAT(refuse_config(job, node("a"), other, node("b")).value_or(""),
+              AllOf(HasSubstr("node host-b (pid 7) was started with --nnodes 2:3"),
+                    HasSubstr("node host-a (pid 7), which keeps the meeting, with --nnodes 2;")));
+  other = job;
+  other.run_id = "y";
+  EXPECT_THAT(refuse_config(job, node("a"), other, node("b")).value_or(""), HasSubstr("--rdzv-id 'y'"));
+  other = job;
+  other.elastic = true;
+  EXPECT_THAT(refuse_config(job, node("a"), other, node("b")).value_or(""), HasSubstr("--elastic true"));
+  other = job;
+  other.max_restarts = 5;
+  EXPECT_THAT(refuse_config(job, node("a"), other, node("b")).value_or(""), HasSubstr("--max-restarts 5"));
+}
+
+TEST(NodeDecisions, ANodeRankHasOneNode) {
+  const JobConfig job{.run_id = "x", .min_nodes = 2, .max_nodes = 2};
+  const std::vector<NodeRecord> here = {node("a", 2, 0)};
+  EXPECT_FALSE(refuse_node_rank(job, node("b", 4, 1), here));
+  EXPECT_FALSE(refuse_node_rank(job, node("b", 4), here));
+  EXPECT_THAT(refuse_node_rank(job, node("b", 4, 0), here).value_or(""),
+              AllOf(HasSubstr("--node-rank 0 is claimed twice"), HasSubstr("host-a (pid 7) with 2 ranks"),
+                    HasSubstr("host-b (pid 7) with 4 ranks")));
+  EXPECT_THAT(refuse_node_rank(job, node("b", 4, 2), here).value_or(""), HasSubstr("expected a node rank from 0 to 1"));
+}
+
+Place at(Place::Kind kind, int term = 0, std::chrono::milliseconds silent_for = 0ms) {
+  return {.kind = kind, .term = term, .is_self = false, .silent_for = silent_for};
+}
+const Place kSelf = {.kind = Place::Kind::silent, .is_self = true};
+
+TEST(NodeDecisions, TheFirstLivingNodeKeepsTheNextMeeting) {
+  using Kind = Place::Kind;
+  using Choice = PlaceChoice::Kind;
+  // The keeper ended; this is the next one.
+  EXPECT_EQ(choose_place(std::vector{at(Kind::refused), kSelf, at(Kind::standby)}, 1, 1s).kind, Choice::keep);
+  // An earlier node lives, but has not noticed yet.
+  EXPECT_EQ(choose_place(std::vector{at(Kind::refused), at(Kind::standby), kSelf}, 1, 1s).kind, Choice::wait);
+  const auto join = choose_place(std::vector{at(Kind::refused), at(Kind::candidate), kSelf}, 1, 1s);
+  EXPECT_EQ(join.kind, Choice::join);
+  EXPECT_EQ(join.place, 1U);
+  // A silent one is waited for, but not for ever.
+  EXPECT_EQ(choose_place(std::vector{at(Kind::silent, 0, 900ms), kSelf}, 1, 1s).kind, Choice::wait);
+  EXPECT_EQ(choose_place(std::vector{at(Kind::silent, 0, 1000ms), kSelf}, 1, 1s).kind, Choice::keep);
+}
+
+TEST(NodeDecisions, TheNewestMeetingWinsWhereverItIs) {
+  using Kind = Place::Kind;
+  const auto choice = choose_place(std::vector{at(Kind::meeting, 1), kSelf, at(Kind::meeting, 2)}, 1, 1s);
+  EXPECT_EQ(choice.kind, PlaceChoice::Kind::join);
+  EXPECT_EQ(choice.place, 2U);
+  // One from before is no better than a candidate.
+  EXPECT_EQ(choose_place(std::vector{kSelf, at(Kind::meeting, 1)}, 2, 1s).kind, PlaceChoice::Kind::keep);
+}
+
+TEST(NodeDecisions, AWorldOfOneByMistakeIsWarnedAbout) {
+  EXPECT_THAT(warn_of_lonely_node(1, true, "gpu1:29400", 0).value_or(""), HasSubstr("gpu1:29400 is another host"));
+  EXPECT_THAT(warn_of_lonely_node(1, false, "gpu1:29400", 4).value_or(""), HasSubstr("Did you mean --nnodes 4?"));
+  EXPECT_FALSE(warn_of_lonely_node(1, false, "gpu1:29400", 1));
+  EXPECT_FALSE(warn_of_lonely_node(4, true, "gpu1:29400", 4));
+}
+
+}  // namespace
+}  // namespace lockstep::launch

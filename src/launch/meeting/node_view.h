@@ -1,0 +1,67 @@
+// What a node says of itself and what it knows of the job, between the thread that talks to the store and the
+// caller of StoreMeeting. A state machine without network and clock; not thread-safe: StoreMeeting guards it.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "launch/meeting/meeting_records.h"
+#include "launch/meeting/node_decisions.h"
+
+namespace lockstep::launch {
+
+class NodeView {
+ public:
+  NodeView(NodeRecord self, const JobConfig& job);
+
+  // --- for the caller
+  void ask_for_round();
+  void give_up_round();
+  // The round that this node was asked to take part in, once it has begun; from then on it is in it.
+  std::optional<Round> enter_round();
+  void add_failure(const RankFailure& failure);
+  void set_finished();
+  void set_over(const std::string& reason);
+  void set_left();
+  // The number that the answer must reach: see restarts_counted.
+  std::uint64_t ask_restart();
+  // The restarts of the job, once the ask of that number was counted.
+  std::optional<int> restarts_counted(std::uint64_t ask) const;
+  std::optional<MeetingEvent> take_event();
+  // True if it is newer than what is known.
+  bool offer_roster(const std::string& roster);
+
+  // --- for the thread
+  // Takes over what the keeper says; what is older than what is known is passed over.
+  void apply(const JobState& hall);
+  // This node's store is elsewhere from now on.
+  void set_address(const std::string& address);
+  // What to announce to a keeper that knows of the round `keeper_round`.
+  NodeState announcement(std::uint64_t connection, int keeper_round) const;
+  // Changes with every change of the announcement.
+  std::uint64_t version() const { return version_; }
+
+  const NodeState& mine() const { return mine_; }
+  const JobState& known() const { return known_; }
+  const std::optional<std::string>& roster() const { return roster_; }
+  std::int64_t newest_roster_number() const { return roster_number_; }
+
+ private:
+  void add_event(MeetingEvent::Kind kind, const NodeRecord& node);
+  void find_failures();
+  void find_losses(const RoundRecord& before);
+  void find_others(const RoundRecord& before);
+  bool takes_part() const;
+
+  NodeState mine_;
+  JobState known_;
+  std::uint64_t version_ = 1;
+  std::deque<MeetingEvent> events_;
+  std::set<std::string> told_;  // events of this round that were told already
+  std::optional<std::string> roster_;
+  std::int64_t roster_number_ = -1;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,66 @@
+#include "launch/meeting/roster_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "launch/process/runtime_directory.h"
+
+namespace lockstep::launch {
+namespace {
+
+class RosterFileTest : public testing::Test {
+ protected:
+  // As ranks do it.
+  void replace(const std::string& text) const {
+    std::ofstream(path() + ".new") << text;
+    std::rename((path() + ".new").c_str(), path().c_str());
+  }
+  std::string path() const { return folder_.path() + "/roster"; }
+
+  RuntimeDirectory folder_ = *RuntimeDirectory::create(process_environment());
+  RosterFile file_{path()};
+};
+
+TEST_F(RosterFileTest, GivesEachNewerRosterOnce) {
+  EXPECT_FALSE(file_.take_newer());
+  replace("1\na");
+  EXPECT_EQ(file_.take_newer(), "1\na");
+  EXPECT_FALSE(file_.take_newer());
+  replace("2\nb");
+  EXPECT_EQ(file_.take_newer(), "2\nb");
+  replace("1\nold");
+  EXPECT_FALSE(file_.take_newer());
+  replace("nonsense");
+  EXPECT_FALSE(file_.take_newer());
+}
+
+TEST_F(RosterFileTest, TakesOnlyNewerOnesFromElsewhere) {
+  replace("3\nmine");
+  ASSERT_TRUE(file_.take_newer());
+  ASSERT_TRUE(file_.offer("3\ntheirs").ok());
+  EXPECT_FALSE(file_.take_newer());
+  ASSERT_TRUE(file_.offer("4\ntheirs").ok());
+  EXPECT_FALSE(file_.take_newer()) << "what came from elsewhere is not news to it";
+  std::ifstream content(path());
+  std::string number;
+  content >> number;
+  EXPECT_EQ(number, "4");
+}
+
+TEST(RuntimeDirectory, IsPrivateAndGoesAway) {
+  std::string path;
+  {
+    const auto folder = RuntimeDirectory::create(process_environment());
+    ASSERT_TRUE(folder.ok());
+    path = folder->path();
+    EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms::owner_all);
+    std::ofstream(path + "/file") << "x";
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+}  // namespace
+}  // namespace lockstep::launch

@@ -1,0 +1,68 @@
+// The meeting of several nodes, each with one `lockstep run`, in a store.
+//
+// Every launcher opens a store (endpoint.h). One node *keeps the meeting*: the launcher at the endpoint, and when it
+// is lost the first living node of the last round, in its own store. Each node writes all that is to know of it
+// under one key there, and follows the keeper's summary, the *hall*; so after the loss of the keeper every node just
+// says the same again elsewhere. A node whose connection its kernel closed is lost within two ticks, a silent one
+// after `silent_timeout`. A next round needs a quorum (elastic/quorum.h) of the last one's nodes; those do not count
+// whose launcher's port refuses connections, because it has ended.
+//
+// Threads: the caller's, and one that owns the connection and does all waiting for the network; they share a
+// NodeView under a mutex. The caller waits only in next_round(), until its deadline, in count_restart(), for at
+// most three times `silent_timeout`, and in the destructor, for at most `linger`.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/net/socket.h"
+#include "launch/meeting/node_decisions.h"
+#include "launch/meeting/node_meeting.h"
+#include "lockstep/base/secret.h"
+
+namespace lockstep::launch {
+
+struct StoreMeetingOptions {
+  std::vector<HostPort> endpoints;  // at least one; port 0 only where this host serves it
+  std::string local_address = {};   // interface or address of this host for its own store; empty: found out
+  JobConfig job = {};
+  NodeRecord self = {};  // without its address and rank_port, which are found out
+  Secret secret = {};
+  std::chrono::milliseconds last_call{30'000};       // MIN nodes are here: how long others may still come
+  std::chrono::milliseconds silent_timeout{10'000};  // a node or keeper that is silent this long is lost
+  std::chrono::milliseconds tick{50};                // how often what the others say is looked at
+  std::chrono::milliseconds linger{5'000};           // how long the keeper stays for others to read the end
+};
+
+class StoreMeeting final : public NodeMeeting {
+ public:
+  // Opens this node's store; the other nodes are looked for by next_round(). May block in the resolver.
+  // unavailable, unauthenticated, invalid_argument: see open_own_store().
+  static Result<std::unique_ptr<StoreMeeting>> open(StoreMeetingOptions options);
+  // Leaves the meeting: the others are told, and do not take this node for lost if it has finished.
+  ~StoreMeeting() override;
+
+  Result<Round> next_round(Deadline deadline, bool (*stop_requested)()) override;
+  Status report_failure(const RankFailure& failure) override;
+  Status report_finished() override;
+  MeetingEvent poll() override;
+  // Without --elastic one failure may be counted by every node that sees it: a round counts once.
+  Result<int> count_restart() override;
+  void end_job(const std::string& reason) override;
+  Status publish_roster(const std::string& roster) override;
+  std::optional<std::string> newest_roster() override;
+
+  // Where this node's own store is, "host:port".
+  std::string address() const;
+
+ private:
+  class Impl;
+  explicit StoreMeeting(std::unique_ptr<Impl> impl);
+  std::string progress() const;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::launch

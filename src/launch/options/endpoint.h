@@ -1,0 +1,48 @@
+// Where nodes meet (--rdzv-endpoint host:port[,host:port...]), and the store that every launcher opens: at the
+// endpoint where that is an address of this host, else a standby in case that the endpoint's node is lost.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/net/socket.h"
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/secret.h"
+#include "lockstep/base/status.h"
+#include "lockstep/store/tcp_store_server.h"
+
+namespace lockstep::launch {
+
+// One or more, separated by commas; where a port is missing, `default_port`. invalid_argument names the one that is
+// wrong.
+Result<std::vector<HostPort>> parse_endpoints(const std::string& text, std::uint16_t default_port);
+
+// "host:port", IPv6 in brackets.
+std::string to_string(const HostPort& place);
+
+struct OwnStore {
+  std::unique_ptr<TcpStoreServer> server;
+  std::string address;  // "host:port", numeric
+  int endpoint = -1;    // which of the endpoints it is; -1: a standby
+};
+
+// Binds the first endpoint that is an address of this host and free (port 0: any). A name that this host resolves
+// to loopback, as Debian's own names, is taken for the address of an interface, because others must reach it. Else
+// a standby on the address from which the first endpoint is reached, at the endpoint's port if that is free.
+// `local_address`: an interface or address to use instead, empty: found out. May block in the resolver.
+// unavailable: no endpoint can be resolved. unauthenticated: not loopback, and there is no secret.
+Result<OwnStore> open_own_store(const std::vector<HostPort>& endpoints, const std::string& local_address,
+                                const Secret& secret);
+// The store at an endpoint of this host, where it is free now; nothing where it is not.
+Result<OwnStore> take_over_endpoint(const std::vector<HostPort>& endpoints, const std::string& local_address,
+                                    const Secret& secret);
+
+// True if an endpoint is an address of this host. May block in the resolver.
+bool is_on_this_host(const HostPort& endpoint);
+
+// True if the host answers that nobody listens at `address` ("host:port", numeric): the process has ended. False if
+// somebody does, or if nothing is known at the deadline.
+bool port_refuses(const std::string& address, Deadline deadline);
+
+}  // namespace lockstep::launch

@@ -1,0 +1,55 @@
+#include "launch/output/console.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace lockstep::launch {
+namespace {
+
+// Cyan, green, yellow, magenta, blue; red is for failures.
+constexpr std::array<int, 5> kRankColours = {36, 32, 33, 35, 34};
+
+}  // namespace
+
+Console::Console(int out_fd, int err_fd, bool prefix, const Environment& environment)
+    : prefix_(prefix), colours_(environment("NO_COLOR").value_or("").empty() && environment("TERM") != "dumb") {
+  sinks_[0] = std::make_shared<Sink>(out_fd);
+  sinks_[1] = same_file(out_fd, err_fd) ? sinks_[0] : std::make_shared<Sink>(err_fd);
+}
+
+void Console::rank_line(Stream stream, int rank, int world_size, std::string_view text) {
+  Sink& target = sink(stream);
+  if (prefix_) {
+    const std::size_t width = std::to_string(world_size - 1).size();
+    const std::string label = fmt::format("[rank {:>{}}] ", rank, width);
+    const int colour = kRankColours[static_cast<std::size_t>(rank) % kRankColours.size()];
+    target.write(coloured(stream) ? fmt::format("\033[{}m{}\033[0m", colour, label) : label);
+  }
+  target.write(text);
+  target.write("\n");
+}
+
+void Console::say(std::string_view text) {
+  sink(Stream::err).write(fmt::format("lockstep run: {}\n", text));
+  flush();
+}
+
+void Console::alarm(std::string_view text) {
+  const std::size_t first = std::min(text.find('\n'), text.size());
+  const bool colour = coloured(Stream::err);
+  sink(Stream::err)
+      .write(fmt::format("{}lockstep run: {}{}{}\n", colour ? "\033[1;31m" : "", text.substr(0, first),
+                         colour ? "\033[0m" : "", text.substr(first)));
+  flush();
+}
+
+void Console::flush() {
+  for (const auto& one : sinks_) one->flush();
+}
+
+void Console::drain(Deadline deadline) {
+  for (const auto& one : sinks_) one->drain(deadline);
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,60 @@
+// The ranks of this node: starts them, moves their output, and says how each ended.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/job.h"
+#include "launch/output/rank_stream.h"
+#include "launch/process/rank_process.h"
+#include "launch/process/stop_signals.h"
+#include "launch/report/failure.h"
+
+namespace lockstep::launch {
+
+// Used by one thread, the one that starts the ranks: they die with it. The destructor kills what still runs.
+class RankSet {
+ public:
+  // The job must not move.
+  explicit RankSet(Job& job) : job_(job) {}
+
+  struct Life {
+    int local_rank = 0;
+    int attempt = 0;   // names the folder of its logs
+    int restarts = 0;  // of the job
+    std::optional<ElasticPlace> elastic = {};
+  };
+  // A local rank that does not run. The error is a sentence; invalid_argument if the program can never start.
+  Status start(const Round& round, const Life& life);
+
+  // Moves output until a rank ends, a stop signal comes or the deadline passes; the ends that were seen. Output of a
+  // rank that ended was moved before.
+  std::vector<RankEnd> wait(Deadline deadline, const StopSignals& signals);
+
+  int running() const { return static_cast<int>(ranks_.size()); }
+  std::vector<int> running_ranks() const;
+  // To every rank that runs. Whatever ends from now on was told to, until the next start().
+  void signal_all(int signal);
+
+ private:
+  struct Rank {
+    RankFailure identity;  // what is known from the start
+    int world_size;
+    RankProcess process;
+    RankStream out;
+    RankStream err;
+    std::string error_file;
+    std::string torch_error_file;
+  };
+  void pump(Rank& rank, Stream stream);
+  void poll_once(int timeout_ms, const StopSignals& signals, std::vector<RankEnd>& ends);
+  RankEnd finish(Rank& rank);
+
+  Job& job_;
+  std::map<int, Rank> ranks_;            // by local rank, those that run
+  std::optional<std::int64_t> stop_ns_;  // when signal_all was first called
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,109 @@
+#include "rendezvous/session_outcome.h"
+
+#include <fmt/format.h>
+
+#include "rendezvous/process_identity.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kOutcomeCheckInterval{50};
+constexpr std::chrono::milliseconds kListenTime{500};
+// A connection to a process that died may break before the store has noticed the death, whose
+// reason says more.
+constexpr std::chrono::milliseconds kTimeForWills{200};
+
+}  // namespace
+
+FailureRecord ended(const MemberRecord& member) {
+  return {Status(StatusCode::peer_lost,
+                 fmt::format("{} ended, or lost its connection to the store, while the group was being formed; look "
+                             "at its log",
+                             member.describe())),
+          member.rank};
+}
+
+SessionOutcome::SessionOutcome(SessionStore& store, std::string session)
+    : store_(store), session_(std::move(session)) {}
+
+std::string SessionOutcome::key(const std::string& name, int rank) const {
+  return fmt::format("{}/{}/{}", session_, name, rank);
+}
+
+Status SessionOutcome::begin() {
+  const auto will = store_.set_last_will(key("failed"), format(ended(store_.self())));
+  if (!will.ok()) return will.status();
+  has_wills_ = *will;
+  return {};
+}
+
+Status SessionOutcome::look_for_record() {
+  const auto value = store_.peek(key("failed"));
+  if (!value.ok()) return value.status();
+  if (!*value) return {};
+  const auto failure = parse_failure(**value);
+  if (!failure.ok()) return failure.status();
+  failure_ = *failure;
+  return failure_->status;
+}
+
+Status SessionOutcome::record(const FailureRecord& failure) {
+  const auto first = store_.set_if_absent(key("failed"), format(failure));
+  if (!first.ok()) return failure.status;
+  const auto parsed = parse_failure(*first);
+  failure_ = parsed.ok() ? *parsed : failure;
+  return failure_->status;
+}
+
+Status SessionOutcome::check() {
+  if (failure_) return failure_->status;
+  LOCKSTEP_RETURN_IF_ERROR(look_for_record());
+  if (has_wills_) return {};
+  for (const auto& member : watched_) {
+    if (known_to_have_ended(member, store_.self())) return record_end_of(member);
+  }
+  return {};
+}
+
+Status SessionOutcome::await(std::span<const std::string> keys, Deadline until) {
+  while (true) {
+    const auto there =
+        store_.await(keys, std::chrono::milliseconds(until.poll_timeout_ms(kOutcomeCheckInterval.count())));
+    if (!there.ok()) return there.status();
+    if (*there) return {};
+    LOCKSTEP_RETURN_IF_ERROR(check());
+    if (until.expired()) return Status(StatusCode::timed_out, "the time to form the group is over");
+  }
+}
+
+Status SessionOutcome::decide(const Status& why) {
+  if (!failure_ && (why.code() == StatusCode::peer_lost || why.code() == StatusCode::unavailable)) {
+    const std::string failed = key("failed");
+    (void)store_.await(std::span(&failed, 1), kTimeForWills);
+    (void)look_for_record();
+  }
+  return failure_ ? failure_->status : record({why, -1});
+}
+
+Status SessionOutcome::conclude(const Status& why) {
+  const Status reason = decide(why);
+  if (failure_) tell_or_listen();
+  withdraw();
+  return reason;
+}
+
+void SessionOutcome::tell_or_listen() {
+  if (store_.self().rank != 0) {
+    (void)store_.set(key("told", store_.self().rank), "");
+    return;
+  }
+  std::vector<std::string> told;
+  for (const auto& member : watched_) {
+    if (member.rank > 0 && member.rank != failure_->gone_rank) told.push_back(key("told", member.rank));
+  }
+  (void)store_.await(told, kListenTime);
+}
+
+void SessionOutcome::withdraw() { (void)store_.withdraw_last_will(key("failed")); }
+
+}  // namespace lockstep

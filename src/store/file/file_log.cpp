@@ -1,0 +1,183 @@
+#include "store/file/file_log.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "base/net/socket.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kLogReadBytes = std::size_t{1} << 20;
+constexpr std::chrono::microseconds kFirstLockPause = 100us;
+constexpr std::chrono::microseconds kLongestLockPause = 5ms;
+
+// Appends up to `wanted` bytes of the file from `offset`; fewer only at its end.
+Status read_at(int fd, std::uint64_t offset, std::size_t wanted, Bytes& out) {
+  const std::size_t begin = out.size();
+  out.resize(begin + wanted);
+  std::size_t size = 0;
+  while (size < wanted) {
+    const ssize_t got = ::pread(fd, out.data() + begin + size, wanted - size, static_cast<off_t>(offset + size));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Status(StatusCode::unavailable, fmt::format("cannot be read: {}", errno_text(errno)));
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  out.resize(begin + size);
+  return {};
+}
+
+class FileLock {
+ public:
+  explicit FileLock(int fd) : fd_(fd), held_(::flock(fd, LOCK_EX | LOCK_NB) == 0) {}
+  ~FileLock() {
+    if (held_) ::flock(fd_, LOCK_UN);
+  }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+  bool held() const { return held_; }
+
+ private:
+  const int fd_;
+  const bool held_;
+};
+
+}  // namespace
+
+FileStore::Log::Log(std::string path, UniqueFd fd, const StoreLimits& limits)
+    : path_(std::move(path)), fd_(std::move(fd)), limits_(limits), state_(std::make_unique<StoreState>(limits)) {}
+
+Status FileStore::Log::failed(StatusCode code, const std::string& what) const {
+  return Status(code, fmt::format("the store in {} {}", path_, what));
+}
+
+Result<std::unique_ptr<FileStore::Log>> FileStore::Log::open(const std::string& path, const StoreLimits& limits) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd.valid()) {
+    return Status(StatusCode::unavailable,
+                  fmt::format("the store in {} cannot be opened: {}; its directory must exist and be writable", path,
+                              errno_text(errno)));
+  }
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    return Status(StatusCode::invalid_argument, fmt::format("{} is not a file; a store needs one", path));
+  }
+  std::unique_ptr<Log> log(new Log(path, std::move(fd), limits));
+  LOCKSTEP_RETURN_IF_ERROR(log->look([](const StoreState&) {}));
+  return log;
+}
+
+void FileStore::Log::forget_replica() {
+  state_ = std::make_unique<StoreState>(limits_);
+  offset_ = 0;
+}
+
+Status FileStore::Log::catch_up() {
+  struct stat info {};
+  if (::fstat(fd_.get(), &info) != 0) return failed(StatusCode::unavailable, errno_text(errno));
+  if (info.st_nlink == 0) return failed(StatusCode::unavailable, "was deleted while in use");
+  const auto size = static_cast<std::uint64_t>(info.st_size);
+  if (size < offset_) return failed(StatusCode::unavailable, "was truncated by something else while in use");
+  if (offset_ == 0) {
+    Bytes header;
+    if (const Status status = read_at(fd_.get(), 0, file_record::kFileHeaderBytes, header); !status.ok()) {
+      return failed(status.code(), status.message());
+    }
+    LOCKSTEP_RETURN_IF_ERROR(file_record::check_file_header(header).with_context(path_));
+    if (header.size() < file_record::kFileHeaderBytes) return {};
+    offset_ = header.size();
+  }
+  Bytes buffer;
+  while (offset_ + buffer.size() < size) {
+    const std::size_t before = buffer.size();
+    const std::size_t wanted = std::min<std::uint64_t>(kLogReadBytes, size - offset_ - before);
+    if (const Status status = read_at(fd_.get(), offset_ + before, wanted, buffer); !status.ok()) {
+      return failed(status.code(), status.message());
+    }
+    if (buffer.size() == before) break;  // a writer has just cut an unfinished record off
+    std::size_t used = 0;
+    while (const auto parsed = file_record::parse_record(std::span(buffer).subspan(used))) {
+      LOCKSTEP_RETURN_IF_ERROR(file_record::apply(parsed->record, *state_).with_context(path_));
+      used += parsed->bytes;
+      offset_ += parsed->bytes;
+    }
+    buffer.erase(buffer.begin(), buffer.begin() + static_cast<std::ptrdiff_t>(used));
+  }
+  return {};
+}
+
+Status FileStore::Log::look(const std::function<void(const StoreState&)>& look) {
+  const std::lock_guard lock(mutex_);
+  LOCKSTEP_RETURN_IF_ERROR(catch_up());
+  look(*state_);
+  return {};
+}
+
+Status FileStore::Log::change(const ChangeFunction& change, Deadline deadline) {
+  std::chrono::microseconds pause = kFirstLockPause;
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      const FileLock file_lock(fd_.get());
+      if (file_lock.held()) return change_locked(change);
+    }
+    if (deadline.expired()) {
+      return failed(StatusCode::timed_out, "stayed locked by another process until the deadline");
+    }
+    std::this_thread::sleep_for(std::min<Deadline::Duration>(pause, deadline.remaining()));
+    pause = std::min(2 * pause, kLongestLockPause);
+  }
+}
+
+Status FileStore::Log::change_locked(const ChangeFunction& change) {
+  LOCKSTEP_RETURN_IF_ERROR(catch_up());
+  const auto record = change(*state_);
+  if (!record.ok()) return record.status();
+  if (!record->has_value()) return {};
+  Bytes bytes = file_record::format_record(**record);
+  if (offset_ == 0) {
+    Bytes header = file_record::format_file_header();
+    header.insert(header.end(), bytes.begin(), bytes.end());
+    bytes = std::move(header);
+  }
+  const Status written = write_at_end(bytes);
+  // The replica already has a change that the file has not.
+  if (!written.ok()) forget_replica();
+  return written;
+}
+
+Status FileStore::Log::write_at_end(const Bytes& bytes) {
+  // What follows offset_ while the lock is held is a record that a crash left unfinished.
+  Status status;
+  if (::ftruncate(fd_.get(), static_cast<off_t>(offset_)) != 0)
+    status = failed(StatusCode::unavailable, errno_text(errno));
+  std::size_t size = 0;
+  while (status.ok() && size < bytes.size()) {
+    const ssize_t put =
+        ::pwrite(fd_.get(), bytes.data() + size, bytes.size() - size, static_cast<off_t>(offset_ + size));
+    if (put >= 0) {
+      size += static_cast<std::size_t>(put);
+    } else if (errno != EINTR) {
+      status = failed(StatusCode::unavailable, fmt::format("cannot be written: {}", errno_text(errno)));
+    }
+  }
+  if (status.ok()) {
+    offset_ += bytes.size();
+  } else {
+    // Whether this works or not, an unfinished record is ignored by everybody.
+    [[maybe_unused]] const int ignored = ::ftruncate(fd_.get(), static_cast<off_t>(offset_));
+  }
+  return status;
+}
+
+}  // namespace lockstep

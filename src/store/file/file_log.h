@@ -1,0 +1,58 @@
+// A FileStore's file and this process's replica of what it says.
+//
+// Writers hold flock(2) on the file; readers hold nothing, because a record counts only when it is
+// whole and its checksum is right.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/status.h"
+#include "lockstep/store/file_store.h"
+#include "store/file/file_record.h"
+#include "store/store_state.h"
+
+namespace lockstep {
+
+class FileStore::Log {
+ public:
+  static Result<std::unique_ptr<Log>> open(const std::string& path, const StoreLimits& limits);
+
+  // Runs `change` on a replica that is up to date, while no other process writes; the record that
+  // it returns, if any, has the same effect and is appended to the file. Waits for other writers
+  // until the deadline. A failure leaves file and replica as they were.
+  using ChangeFunction = std::function<Result<std::optional<file_record::Record>>(StoreState&)>;
+  Status change(const ChangeFunction& change, Deadline deadline);
+
+  // Runs `look` on a replica that is up to date.
+  Status look(const std::function<void(const StoreState&)>& look);
+
+  const std::string& path() const { return path_; }
+
+ private:
+  Log(std::string path, UniqueFd fd, const StoreLimits& limits);
+
+  // With mutex_ held.
+  Status catch_up();
+  Status change_locked(const ChangeFunction& change);
+  Status write_at_end(const Bytes& bytes);
+  void forget_replica();
+  Status failed(StatusCode code, const std::string& what) const;
+
+  const std::string path_;
+  const UniqueFd fd_;
+  const StoreLimits limits_;
+
+  std::mutex mutex_;  // held only while working, never while waiting for other processes
+  // Guarded by mutex_.
+  std::unique_ptr<StoreState> state_;
+  std::uint64_t offset_ = 0;  // the replica has everything before
+};
+
+}  // namespace lockstep

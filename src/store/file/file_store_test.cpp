@@ -1,0 +1,180 @@
+// What a FileStore promises beyond the conformance suite: other processes, crashes, foreign files.
+#include "lockstep/store/file_store.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/random.h"
+#include "base/unique_fd.h"
+#include "store/file/file_record.h"
+#include "support/process_set.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+Deadline soon() { return Deadline::after(30s); }
+
+class FileStoreFile : public ::testing::Test {
+ protected:
+  ~FileStoreFile() override { std::filesystem::remove(path_); }
+  std::shared_ptr<FileStore> open() { return FileStore::open(path_).value(); }
+  std::string content() const {
+    std::ifstream file(path_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  void write(const std::string& bytes) const { std::ofstream(path_, std::ios::binary | std::ios::trunc) << bytes; }
+
+  const std::filesystem::path path_ = std::filesystem::temp_directory_path() / ("lockstep-file-store-" + random_hex(8));
+};
+
+TEST_F(FileStoreFile, IsOnlyForItsOwner) {
+  open();
+  struct stat info {};
+  ASSERT_EQ(::stat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777U, 0600U);
+}
+
+TEST_F(FileStoreFile, IgnoresAndReplacesARecordThatACrashLeftHalfWritten) {
+  ASSERT_TRUE(open()->set("whole", "1", soon()).ok());
+  const std::string before = content();
+  ASSERT_TRUE(open()->set("torn", "2", soon()).ok());
+  const std::string after = content();
+  for (std::size_t size = before.size() + 1; size < after.size(); ++size) {
+    write(after.substr(0, size));
+    const auto store = open();
+    EXPECT_EQ(store->list("", soon())->size(), 1U) << "with " << size << " bytes";
+    ASSERT_TRUE(store->set("next", "3", soon()).ok());
+    EXPECT_EQ(open()->get("next", soon()).value(), "3");
+    EXPECT_FALSE(open()->check(std::vector<std::string>{"torn"}, soon()).value());
+  }
+}
+
+TEST_F(FileStoreFile, IgnoresATailThatIsNotWhatWasWritten) {
+  ASSERT_TRUE(open()->set("whole", "1", soon()).ok());
+  const std::string before = content();
+  ASSERT_TRUE(open()->set("torn", "value", soon()).ok());
+  std::string after = content();
+  after[after.size() - 2] ^= 0x20;
+  write(after);
+  EXPECT_EQ(open()->list("", soon())->size(), 1U);
+  write(before + std::string(100, '\0'));  // as a file system may leave it
+  EXPECT_EQ(open()->list("", soon())->size(), 1U);
+  EXPECT_TRUE(open()->set("next", "", soon()).ok());
+  EXPECT_EQ(open()->list("", soon())->size(), 2U);
+}
+
+TEST_F(FileStoreFile, ContinuesAfterAHalfWrittenHeader) {
+  ASSERT_TRUE(open()->set("key", "", soon()).ok());
+  const std::string whole = content();
+  for (std::size_t size = 0; size < file_record::kFileHeaderBytes; ++size) {
+    write(whole.substr(0, size));
+    const auto store = open();
+    EXPECT_TRUE(store->list("", soon())->empty());
+    EXPECT_TRUE(store->set("key", "", soon()).ok());
+    EXPECT_EQ(content(), whole);
+  }
+}
+
+TEST_F(FileStoreFile, LeavesAForeignFileAlone) {
+  for (const std::string text : {"precious", "a longer text that is surely not a store's header"}) {
+    write(text);
+    const auto store = FileStore::open(path_);
+    ASSERT_FALSE(store.ok());
+    EXPECT_EQ(store.status().code(), StatusCode::protocol_error);
+    EXPECT_THAT(store.status().message(), HasSubstr(path_.string()));
+    EXPECT_EQ(content(), text);
+  }
+}
+
+TEST_F(FileStoreFile, NamesBothVersions) {
+  ASSERT_TRUE(open()->set("key", "", soon()).ok());
+  std::string bytes = content();
+  bytes[8] = 42;
+  write(bytes);
+  const auto store = FileStore::open(path_);
+  ASSERT_FALSE(store.ok());
+  EXPECT_THAT(store.status().message(), HasSubstr("version 42"));
+  EXPECT_THAT(store.status().message(), HasSubstr("version 1"));
+}
+
+TEST_F(FileStoreFile, SaysThatItWasDeleted) {
+  const auto store = open();
+  std::filesystem::remove(path_);
+  const Status status = store->set("key", "", soon());
+  EXPECT_EQ(status.code(), StatusCode::unavailable);
+  EXPECT_THAT(status.message(), HasSubstr("deleted"));
+  EXPECT_EQ(store->get("key", soon()).status().code(), StatusCode::unavailable);
+}
+
+TEST_F(FileStoreFile, SaysThatTheDirectoryIsMissing) {
+  const auto store = FileStore::open("/no/such/directory/store");
+  ASSERT_FALSE(store.ok());
+  EXPECT_EQ(store.status().code(), StatusCode::unavailable);
+  EXPECT_THAT(store.status().message(), HasSubstr("/no/such/directory/store"));
+  EXPECT_EQ(FileStore::open("/tmp").status().code(), StatusCode::unavailable);
+}
+
+TEST_F(FileStoreFile, GivesUpOnALockThatAnotherHoldsAndStillReads) {
+  const auto store = open();
+  ASSERT_TRUE(store->set("key", "value", soon()).ok());
+  const UniqueFd other(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
+  const Status status = store->set("key", "new", Deadline::after(20ms));
+  EXPECT_EQ(status.code(), StatusCode::timed_out);
+  EXPECT_THAT(status.message(), HasSubstr("locked"));
+  EXPECT_EQ(open()->get("key", soon()).value(), "value");
+}
+
+constexpr int kAdds = 200;
+
+LOCKSTEP_PROCESS_ROLE(add_to_file_store) {
+  const auto store = FileStore::open(std::getenv("STORE_PATH")).value();
+  for (int i = 0; i < kAdds; ++i) {
+    if (!store->add("counter", 1, soon()).ok()) return 1;
+    if (i == 0) testing::print_mark("adding");
+  }
+  return store->get("go", soon()).ok() ? 0 : 2;
+}
+
+TEST_F(FileStoreFile, CountsRightWithSeveralProcessesOfWhichOneIsKilled) {
+  const auto store = open();
+  auto ranks = testing::start_ranks(4, "add_to_file_store", {.environment = {{"STORE_PATH", path_.string()}}});
+  ASSERT_TRUE(ranks.wait_for_line(3, "adding", soon())) << ranks.report();
+  ranks.kill(3, SIGKILL);
+  ASSERT_TRUE(ranks.wait(3, soon()));
+  ASSERT_TRUE(store->set("go", "", soon()).ok());
+  ASSERT_TRUE(ranks.wait_all(soon())) << ranks.report();
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(ranks.exit_status(rank)->success()) << ranks.report();
+  const std::int64_t total = store->add("counter", 0, soon()).value();
+  EXPECT_GE(total, 3 * kAdds + 1);
+  EXPECT_LE(total, 4 * kAdds);
+}
+
+TEST(FileRecord, EveryChangeComesBackAsItWent) {
+  using file_record::Change;
+  const file_record::Record records[] = {
+      {Change::set, "k", "v"}, {Change::set, "", ""}, {Change::remove, "k", ""}, {Change::append, "k", "more"}};
+  for (const auto& record : records) {
+    Bytes bytes = file_record::format_record(record);
+    const std::size_t size = bytes.size();
+    bytes.resize(size + 20);
+    const auto parsed = file_record::parse_record(bytes);
+    ASSERT_TRUE(parsed.has_value());
+    EXPECT_EQ(parsed->record, record);
+    EXPECT_EQ(parsed->bytes, size);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+// One client of a TcpStoreServer, as its thread sees it: bytes in, bytes out, nothing blocks.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/codec.h"
+#include "base/net/auth.h"
+#include "base/unique_fd.h"
+#include "lockstep/base/status.h"
+#include "store/store_state.h"
+#include "store/tcp/store_protocol.h"
+
+namespace lockstep {
+
+class ServerConnection {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // (deadline, connection, request) of every wait; one entry per PendingWait.
+  using Timers = std::multimap<Clock::time_point, std::pair<ServerConnection*, std::uint64_t>>;
+
+  struct PendingWait {
+    store_protocol::Request request;
+    StoreState::WaiterId waiter = 0;
+    Timers::iterator timer;
+    std::size_t bytes = 0;
+  };
+
+  // References must outlive this.
+  ServerConnection(UniqueFd fd, const Secret& secret, const IdentityCheck& check, const StoreLimits& limits);
+
+  int fd() const { return fd_.get(); }
+  // Of the client.
+  const std::string& peer() const { return peer_; }
+  bool authenticated() const { return handshake_.state() == AcceptorHandshake::State::accepted; }
+  Clock::time_point accepted_at() const { return accepted_at_; }
+
+  // Reads what is there, up to a limit. peer_lost: the client closed or broke. During the handshake a
+  // refusal is the error, and its message to the client has been sent as far as it could be.
+  Status read_some();
+  // Sends as much as the socket takes.
+  Status flush();
+  void queue(Bytes frame);
+
+  // The next whole request, if there is one.
+  Result<std::optional<store_protocol::FrameBuffer::Frame>> next_frame() { return input_.next(); }
+
+  bool has_output() const { return queued_bytes_ > 0; }
+  // Enough answers wait for this client; its requests must wait too.
+  bool congested() const;
+  // More than any client that reads its answers has waiting.
+  bool overflowing() const;
+
+  std::map<std::uint64_t, PendingWait> waits;  // by request id
+  std::size_t wait_bytes = 0;
+  std::map<std::string, std::string> wills;
+  std::size_t will_bytes = 0;
+  std::uint32_t epoll_events = 0;  // as registered
+  bool doomed = false;             // to be closed once the event that found it is over
+
+ private:
+  Status continue_handshake(std::span<const std::byte> bytes);
+
+  UniqueFd fd_;
+  const std::string peer_;
+  const Clock::time_point accepted_at_ = Clock::now();
+  AcceptorHandshake handshake_;
+  store_protocol::FrameBuffer input_;
+  std::deque<Bytes> output_;
+  std::size_t sent_of_first_ = 0;
+  std::size_t queued_bytes_ = 0;
+};
+
+}  // namespace lockstep

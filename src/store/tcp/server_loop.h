@@ -1,0 +1,94 @@
+// The thread of a TcpStoreServer: accepts, reads, executes, answers. One epoll, nothing blocks.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "base/net/auth.h"
+#include "base/unique_fd.h"
+#include "lockstep/store/tcp_store_server.h"
+#include "store/store_state.h"
+#include "store/tcp/server_connection.h"
+#include "store/tcp/store_protocol.h"
+
+namespace lockstep {
+
+class ServerLoop {
+ public:
+  // Takes a listening socket. The error says which system resource is missing.
+  static Result<std::unique_ptr<ServerLoop>> create(UniqueFd listener, TcpStoreServerOptions options);
+
+  // Until stop(). Called by one thread, once.
+  void run();
+  // From any thread; run() returns soon after.
+  void stop();
+
+ private:
+  using Clock = ServerConnection::Clock;
+  // In order of arrival, which is the order of their handshake deadlines too.
+  using Unauthenticated = std::list<ServerConnection*>;
+  struct Client {
+    std::unique_ptr<ServerConnection> connection;
+    Unauthenticated::iterator unauthenticated;  // end() once authenticated
+  };
+
+  ServerLoop(UniqueFd listener, TcpStoreServerOptions options);
+  Status watch(int fd, std::uint32_t events);
+
+  void accept_clients();
+  void add_client(UniqueFd fd);
+  bool make_room_for_unauthenticated();
+  void pause_accepting(Clock::time_point until);
+  void resume_accepting();
+
+  void leave_unauthenticated(ServerConnection& connection);
+
+  void handle(ServerConnection& connection, std::uint32_t events);
+  // Serves what is buffered and sends what is queued, as far as both go now.
+  void settle(ServerConnection& connection);
+  // Closes the connection at the end of the batch of events.
+  void doom(ServerConnection& connection, const Status& why);
+  void finish_batch();
+  void close_client(ServerConnection& connection);
+
+  // True if it stopped because the answers are too many, and not for lack of requests.
+  bool serve_requests(ServerConnection& connection);
+  void execute(ServerConnection& connection, store_protocol::Request request);
+  Status keep_will(ServerConnection& connection, const std::string& key, const std::string& value);
+  void answer(ServerConnection& connection, const store_protocol::Answer& answer);
+  void begin_wait(ServerConnection& connection, store_protocol::Request request);
+  void finish_wait(ServerConnection& connection, std::uint64_t id);
+  void forget_wait(ServerConnection& connection, std::uint64_t id, bool completed);
+
+  // The store as this client knows it, for messages.
+  static std::string where(const ServerConnection& connection);
+
+  int poll_timeout_ms() const;
+  void expire(Clock::time_point now);
+  void expire_waits(Clock::time_point now);
+
+  const TcpStoreServerOptions options_;
+  const IdentityCheck check_;
+  UniqueFd listener_;
+  UniqueFd epoll_;
+  UniqueFd wake_;
+  std::atomic<bool> stopping_{false};
+
+  // Only the loop's thread touches what follows.
+  StoreState state_;
+  std::unordered_map<int, Client> clients_;  // by fd
+  Unauthenticated unauthenticated_;
+  ServerConnection::Timers timers_;
+  std::vector<ServerConnection*> doomed_;
+  std::vector<ServerConnection*> woken_;  // got answers from another client's change
+  bool accepting_ = true;
+  Clock::time_point accept_again_{};
+  Clock::time_point last_full_warning_{};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+// A TcpStore's connection: requests of many threads out, answers back to whom they belong.
+//
+// There is no thread of its own. Of the threads that wait for answers one reads the socket, for all;
+// when it has its own answer, or its deadline passes, another takes over.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/status.h"
+#include "lockstep/store/tcp_store.h"
+#include "store/tcp/store_protocol.h"
+
+namespace lockstep {
+
+class TcpStore::Connection {
+ public:
+  // `address` is for messages.
+  Connection(UniqueFd fd, std::string address);
+
+  // Sends the request (its id is given here) and waits for the answer, until 2 s after the
+  // deadline: a server that lets a wait run to its end must still be able to say which keys are
+  // missing. The status of the answer, if it is an error, is returned as the error.
+  Result<store_protocol::Answer> call(store_protocol::Request request, Deadline deadline);
+
+  const std::string& address() const { return address_; }
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  struct Pending {
+    bool answered = false;
+    store_protocol::Answer answer;
+  };
+
+  // All three with the mutex held; they let it go while they work or wait.
+  Status send(Lock& lock, const Bytes& frame, Deadline deadline);
+  Status await(Lock& lock, Pending& pending, Deadline deadline);
+  void read_answers(Lock& lock, Deadline deadline);
+
+  Status take_frames(std::map<std::uint64_t, store_protocol::Answer>& answers);
+  void fail(const Status& why);
+
+  const UniqueFd fd_;
+  const std::string address_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::uint64_t next_id_ = 1;
+  std::map<std::uint64_t, Pending*> pending_;
+  bool sending_ = false;  // a thread is writing to the socket
+  bool reading_ = false;  // a thread is reading from it, and owns input_
+  Status broken_;         // why no call can succeed any more
+
+  store_protocol::FrameBuffer input_;
+};
+
+}  // namespace lockstep

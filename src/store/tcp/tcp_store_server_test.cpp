@@ -1,0 +1,357 @@
+// What bad clients can do to a store's server, and that the good ones do not notice.
+#include "lockstep/store/tcp_store_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/net/auth.h"
+#include "base/net/handshake.h"
+#include "base/net/socket.h"
+#include "base/random.h"
+#include "lockstep/store/tcp_store.h"
+#include "store/tcp/store_protocol.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+Deadline soon() { return Deadline::after(30s); }
+
+class TcpServer : public testing::Test {
+ protected:
+  void start() {
+    options_.secret = secret_;
+    server_ = TcpStoreServer::start(options_).value();
+    address_ = resolve("127.0.0.1", server_->port())->front();
+  }
+  std::shared_ptr<Store> client() { return TcpStore::connect("127.0.0.1", server_->port(), secret_, soon()).value(); }
+  // Connected, nothing said.
+  UniqueFd raw() { return connect_to(address_, soon()).value(); }
+  // Past the handshake.
+  UniqueFd authenticated() {
+    UniqueFd fd = raw();
+    ConnectionIdentity identity;
+    identity.role = "store";
+    EXPECT_TRUE(authenticate_as_connector(fd.get(), secret_, identity, soon()).ok());
+    return fd;
+  }
+  // True once the server has closed this connection.
+  static bool is_dropped(int fd, Deadline deadline = soon()) {
+    std::byte sink[4096];
+    while (wait_ready(fd, POLLIN, deadline).ok()) {
+      const ssize_t got = ::recv(fd, sink, sizeof(sink), 0);
+      if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return true;
+    }
+    return false;
+  }
+  void expect_alive() {
+    const auto store = client();
+    EXPECT_TRUE(store->set("alive", "yes", soon()).ok());
+    EXPECT_EQ(store->get("alive", soon()).value(), "yes");
+  }
+
+  const Secret secret_{"server test"};
+  TcpStoreServerOptions options_;
+  std::unique_ptr<TcpStoreServer> server_;
+  SocketAddress address_;
+};
+
+TEST_F(TcpServer, ReportsThePortThatItGot) {
+  start();
+  EXPECT_NE(server_->port(), 0);
+  EXPECT_EQ(server_->address(), address_.to_string());
+}
+
+TEST_F(TcpServer, SaysWhenThePortIsInUse) {
+  start();
+  options_.port = server_->port();
+  const auto second = TcpStoreServer::start(options_);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), StatusCode::already_exists);
+  EXPECT_THAT(second.status().message(), HasSubstr(address_.to_string()));
+}
+
+TEST_F(TcpServer, ServesAListeningSocketThatItIsGiven) {
+  UniqueFd listener = listen_on(resolve("127.0.0.1", 0)->front()).value();
+  const std::uint16_t port = local_address(listener.get())->port();
+  options_.listening_fd = listener.release();
+  start();
+  EXPECT_EQ(server_->port(), port);
+  expect_alive();
+}
+
+TEST_F(TcpServer, RefusesASocketThatDoesNotListen) {
+  start();
+  options_.listening_fd = raw().release();
+  EXPECT_EQ(TcpStoreServer::start(options_).status().code(), StatusCode::invalid_argument);
+}
+
+TEST_F(TcpServer, BindsOtherAddressesOnlyWithASecret) {
+  options_.host = "0.0.0.0";
+  const auto open = TcpStoreServer::start(options_);
+  ASSERT_FALSE(open.ok());
+  EXPECT_EQ(open.status().code(), StatusCode::unauthenticated);
+  EXPECT_THAT(open.status().message(), HasSubstr("LOCKSTEP_SECRET"));
+  options_.listening_fd = listen_on(resolve("0.0.0.0", 0)->front())->release();
+  EXPECT_EQ(TcpStoreServer::start(options_).status().code(), StatusCode::unauthenticated);
+  options_.listening_fd = -1;
+  options_.secret = secret_;
+  EXPECT_TRUE(TcpStoreServer::start(options_).ok());
+}
+
+TEST_F(TcpServer, WorksOverIPv6) {
+  options_.host = "::1";
+  options_.secret = secret_;
+  server_ = TcpStoreServer::start(options_).value();
+  const auto store = TcpStore::connect("[::1]", server_->port(), secret_, soon());
+  ASSERT_TRUE(store.ok()) << store.status().to_string();
+  EXPECT_EQ((*store)->add("n", 1, soon()).value(), 1);
+}
+
+TEST_F(TcpServer, RefusesAWrongSecretAndNone) {
+  start();
+  for (const Secret& wrong : {Secret("wrong"), Secret()}) {
+    const auto began = Deadline::Clock::now();
+    const auto store = TcpStore::connect("127.0.0.1", server_->port(), wrong, soon());
+    ASSERT_FALSE(store.ok());
+    EXPECT_EQ(store.status().code(), StatusCode::unauthenticated);
+    EXPECT_THAT(store.status().message(), HasSubstr(address_.to_string()));
+    EXPECT_LT(Deadline::Clock::now() - began, 10s) << "a refusal must not be retried";
+  }
+  expect_alive();
+}
+
+TEST_F(TcpServer, RefusesAProofThatIsNotForThisConnection) {
+  start();
+  const handshake::Hello hello{.identity = {.role = "store", .group = {}}};
+  const auto challenged = [&](int fd) {
+    EXPECT_TRUE(send_all(fd, handshake::format_hello(hello), soon()).ok());
+    Bytes challenge(handshake::kHeaderBytes + handshake::kNonceBytes + handshake::kMacBytes);
+    EXPECT_TRUE(receive_all(fd, challenge, soon()).ok());
+    return handshake::parse_challenge(std::span(challenge).subspan(handshake::kHeaderBytes)).value();
+  };
+  const auto answer_of = [&](int fd) {
+    Bytes header(handshake::kHeaderBytes);
+    EXPECT_TRUE(receive_all(fd, header, soon()).ok());
+    return handshake::parse_header(header)->type;
+  };
+  const UniqueFd good = raw();
+  const auto challenge = challenged(good.get());
+  const Bytes proof = handshake::format_proof(
+      handshake::compute_mac(secret_, handshake::Side::connector, hello.nonce, challenge.nonce, hello.identity));
+  const UniqueFd replayed = raw();
+  challenged(replayed.get());
+  ASSERT_TRUE(send_all(replayed.get(), proof, soon()).ok());
+  EXPECT_EQ(answer_of(replayed.get()), handshake::MessageType::refused);
+  EXPECT_TRUE(is_dropped(replayed.get()));
+
+  const UniqueFd reflected = raw();
+  const auto own = challenged(reflected.get());
+  ASSERT_TRUE(send_all(reflected.get(), handshake::format_proof(own.mac), soon()).ok());
+  EXPECT_EQ(answer_of(reflected.get()), handshake::MessageType::refused);
+  EXPECT_TRUE(is_dropped(reflected.get()));
+
+  ASSERT_TRUE(send_all(good.get(), proof, soon()).ok());
+  EXPECT_EQ(answer_of(good.get()), handshake::MessageType::accepted);
+}
+
+TEST_F(TcpServer, TellsAnotherVersionBothNumbers) {
+  start();
+  Bytes hello = handshake::format_hello({.identity = {.role = "store", .group = {}}});
+  hello[4] = std::byte{7};
+  const UniqueFd fd = raw();
+  ASSERT_TRUE(send_all(fd.get(), hello, soon()).ok());
+  Bytes header(handshake::kHeaderBytes);
+  ASSERT_TRUE(receive_all(fd.get(), header, soon()).ok());
+  Bytes payload(handshake::parse_header(header)->payload_bytes);
+  ASSERT_TRUE(receive_all(fd.get(), payload, soon()).ok());
+  const auto refusal = handshake::parse_refused(payload);
+  ASSERT_TRUE(refusal.ok());
+  EXPECT_THAT(refusal->status.message(), HasSubstr("version 7"));
+  EXPECT_THAT(refusal->status.message(), HasSubstr("version 1"));
+}
+
+TEST_F(TcpServer, RefusesConnectionsThatAreNotForAStore) {
+  start();
+  const UniqueFd fd = raw();
+  ConnectionIdentity identity;
+  identity.role = "data";
+  const Status status = authenticate_as_connector(fd.get(), secret_, identity, soon());
+  EXPECT_EQ(status.code(), StatusCode::protocol_error);
+  EXPECT_THAT(status.message(), HasSubstr("this is a store"));
+}
+
+TEST_F(TcpServer, DropsGarbageBeforeAndAfterTheHandshake) {
+  start();
+  const auto good = client();
+  for (int i = 0; i < 50; ++i) {
+    Bytes garbage(1 + i * 37);
+    fill_random(garbage);
+    // A header's worth at least, so that it can be told from a slow client.
+    garbage.resize(std::max<std::size_t>(garbage.size(), 16), std::byte{0xEE});
+    garbage[0] = std::byte{'G'};
+    const UniqueFd before = raw();
+    // The server may close while this is being sent.
+    [[maybe_unused]] const Status sent = send_all(before.get(), garbage, soon());
+    EXPECT_TRUE(is_dropped(before.get()));
+    garbage[4] = std::byte{0xFF};  // no such operation
+    const UniqueFd after = authenticated();
+    [[maybe_unused]] const Status sent_too = send_all(after.get(), garbage, soon());
+    EXPECT_TRUE(is_dropped(after.get()));
+  }
+  EXPECT_TRUE(good->set("still", "here", soon()).ok());
+}
+
+TEST_F(TcpServer, DropsAMalformedBody) {
+  start();
+  Bytes frame = store_protocol::format_request({.id = 1, .keys = {"key"}, .value = "value", .expected = {}});
+  frame[store_protocol::kHeaderBytes] = std::byte{0xFF};  // a key longer than the frame
+  const UniqueFd fd = authenticated();
+  ASSERT_TRUE(send_all(fd.get(), frame, soon()).ok());
+  EXPECT_TRUE(is_dropped(fd.get()));
+  expect_alive();
+}
+
+TEST_F(TcpServer, DropsTheSameIdWaitingTwice) {
+  start();
+  const Bytes frame = store_protocol::format_request({.id = 1,
+                                                      .op = store_protocol::Op::get,
+                                                      .keys = {"never"},
+                                                      .value = {},
+                                                      .expected = {},
+                                                      .timeout_us = 60'000'000});
+  const UniqueFd fd = authenticated();
+  ASSERT_TRUE(send_all(fd.get(), frame, soon()).ok());
+  ASSERT_TRUE(send_all(fd.get(), frame, soon()).ok());
+  EXPECT_TRUE(is_dropped(fd.get()));
+  expect_alive();
+}
+
+TEST_F(TcpServer, AnOversizeRequestIsRefusedAndItsBytesSkipped) {
+  options_.limits.max_value_bytes = 1000;
+  start();
+  const auto store = client();
+  EXPECT_EQ(store->set("big", std::string(std::size_t{8} << 20, 'x'), soon()).code(), StatusCode::resource_exhausted);
+  EXPECT_TRUE(store->set("small", "x", soon()).ok()) << "the same connection goes on";
+}
+
+TEST_F(TcpServer, DropsClientsThatNeverProveTheSecret) {
+  options_.handshake_timeout = 200ms;
+  start();
+  const UniqueFd silent = raw();
+  const UniqueFd half = raw();
+  const Bytes hello = handshake::format_hello({.identity = {.role = "store", .group = {}}});
+  ASSERT_TRUE(send_all(half.get(), std::span(hello).first(7), soon()).ok());
+  const UniqueFd challenged = raw();
+  ASSERT_TRUE(send_all(challenged.get(), hello, soon()).ok());
+  expect_alive();
+  for (const int fd : {silent.get(), half.get(), challenged.get()}) EXPECT_TRUE(is_dropped(fd));
+}
+
+TEST_F(TcpServer, ASlowLorisDelaysNobody) {
+  options_.handshake_timeout = 500ms;
+  start();
+  const UniqueFd slow = raw();
+  const Bytes hello = handshake::format_hello({.identity = {.role = "store", .group = {}}});
+  std::atomic<bool> done{false};
+  std::thread loris([&] {
+    for (const std::byte byte : hello) {
+      if (!send_all(slow.get(), {&byte, 1}, soon()).ok() || is_dropped(slow.get(), Deadline::after(30ms))) break;
+    }
+    EXPECT_TRUE(is_dropped(slow.get()));
+    done = true;
+  });
+  const auto store = client();
+  while (!done) EXPECT_TRUE(store->add("beat", 1, Deadline::after(5s)).ok());
+  loris.join();
+}
+
+TEST_F(TcpServer, CapsConnections) {
+  options_.limits.max_connections = 3;
+  start();
+  std::vector<std::shared_ptr<Store>> clients = {client(), client(), client()};
+  const auto refused = TcpStore::connect("127.0.0.1", server_->port(), secret_, soon());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::resource_exhausted);
+  EXPECT_THAT(refused.status().message(), HasSubstr("max_connections = 3"));
+  clients.pop_back();
+  // The server sees the end of the third a moment later.
+  Result<std::shared_ptr<TcpStore>> again = refused.status();
+  for (const Deadline deadline = soon(); !again.ok() && !deadline.expired();) {
+    again = TcpStore::connect("127.0.0.1", server_->port(), secret_, soon());
+  }
+  EXPECT_TRUE(again.ok());
+}
+
+TEST_F(TcpServer, AFloodOfUnauthenticatedConnectionsMakesRoomForHonestOnes) {
+  options_.limits.max_unauthenticated_connections = 8;
+  options_.handshake_timeout = 60s;  // the cap alone must save the honest
+  start();
+  std::vector<UniqueFd> flood;
+  for (int i = 0; i < 24; ++i) flood.push_back(raw());
+  expect_alive();
+  std::size_t dropped = 0;
+  for (const UniqueFd& fd : flood) dropped += is_dropped(fd.get(), Deadline::after(0s)) ? 1 : 0;
+  EXPECT_GE(dropped, flood.size() - options_.limits.max_unauthenticated_connections);
+}
+
+TEST_F(TcpServer, AClientThatDoesNotReadItsAnswersIsHeldBackAndOthersGoOn) {
+  start();
+  const auto good = client();
+  ASSERT_TRUE(good->set("large", std::string(std::size_t{1} << 20, 'x'), soon()).ok());
+  const UniqueFd deaf = authenticated();
+  const Bytes get = store_protocol::format_request({.id = 1,
+                                                    .op = store_protocol::Op::get,
+                                                    .keys = {"large"},
+                                                    .value = {},
+                                                    .expected = {},
+                                                    .timeout_us = 1'000'000});
+  // 4 GiB of answers, if the server made them.
+  for (int i = 0; i < 4096; ++i) {
+    if (!send_all(deaf.get(), get, Deadline::after(20ms)).ok()) break;
+  }
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(good->add("beat", 1, Deadline::after(5s)).ok());
+}
+
+TEST_F(TcpServer, CarriesOutTheWillOfAClientThatEnds) {
+  start();
+  const auto watcher = client();
+  auto dying = client();
+  EXPECT_TRUE(dying->set_last_will("dead/1", "first", soon()).value());
+  EXPECT_TRUE(dying->set_last_will("dead/1", "gone", soon()).value());
+  EXPECT_TRUE(dying->set_last_will("dead/2", "gone too", soon()).value());
+  EXPECT_TRUE(dying->withdraw_last_will("dead/2", soon()).ok());
+  EXPECT_FALSE(watcher->check(std::vector<std::string>{"dead/1"}, soon()).value());
+  std::thread waiting([&] { EXPECT_EQ(watcher->get("dead/1", soon()).value(), "gone"); });
+  dying.reset();
+  waiting.join();
+  EXPECT_FALSE(watcher->check(std::vector<std::string>{"dead/2"}, soon()).value());
+}
+
+TEST_F(TcpServer, TheEndOfAWaitingClientLeavesNothingBehind) {
+  start();
+  const auto good = client();
+  for (int i = 0; i < 20; ++i) {
+    const UniqueFd fd = authenticated();
+    ASSERT_TRUE(send_all(fd.get(),
+                         store_protocol::format_request({.id = 1,
+                                                         .op = store_protocol::Op::get,
+                                                         .keys = {"awaited"},
+                                                         .value = {},
+                                                         .expected = {},
+                                                         .timeout_us = 60'000'000}),
+                         soon())
+                    .ok());
+  }
+  EXPECT_TRUE(good->set("awaited", "by nobody", soon()).ok());
+  expect_alive();
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,241 @@
+#include "transport/stream/stream_transport.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+#include <numeric>
+#include <utility>
+
+#include "base/net/socket.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kCheckInterval{100};
+// How long the group's monitor gets to tell why a connection closed, before we say only that.
+constexpr std::chrono::milliseconds kReasonGrace{200};
+constexpr std::size_t kPageBytes = 4096;
+// With more under way, sleeping lets bytes gather and costs nothing that counts.
+constexpr std::size_t kSpinBytes = 64 << 10;
+// The peer that we wait for may need our processor to send. Its turn takes some ten microseconds; one that gave way and
+// got the processor back later than this met something that does not wait for anybody. Then sleeping is better, because
+// the kernel lets who wakes up go first; for a while no wait tries otherwise.
+constexpr std::chrono::microseconds kTurn{500};
+constexpr std::chrono::milliseconds kSleepAtOnce{50};
+// So much stays in the cache even where it leaves in one call.
+constexpr std::size_t kSmallBurst = 256 << 10;
+
+// A matter of speed only: where the kernel does not let us, its own size serves.
+void limit_send_buffer(int fd, std::size_t bytes) {
+  const int size = static_cast<int>(bytes);
+  if (size > 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+}
+
+}  // namespace
+
+void StreamTransport::AlignedDelete::operator()(std::byte* memory) const { std::free(memory); }
+
+StreamTransport::StreamTransport(int rank, std::vector<std::vector<UniqueFd>> connections, const StreamOptions& options)
+    : rank_(rank), options_(options), connections_(std::move(connections)) {
+  all_ranks_.resize(connections_.size());
+  std::iota(all_ranks_.begin(), all_ranks_.end(), 0);
+  peers_.reserve(connections_.size());
+  std::vector<int> fds;
+  std::size_t lanes = 0;
+  for (const auto& to_peer : connections_) {
+    fds.clear();
+    for (const auto& fd : to_peer) {
+      fds.push_back(fd.get());
+      limit_send_buffer(fd.get(), options_.send_buffer_bytes);
+    }
+    lanes += fds.size();
+    peers_.push_back({StreamFlow(StreamDirection::send, fds, options_.stripe_bytes),
+                      StreamFlow(StreamDirection::receive, fds, options_.stripe_bytes)});
+  }
+  pointers_.resize(peers_.size());
+  active_.reserve(peers_.size());
+  waiting_for_.reserve(peers_.size());
+  poll_fds_.reserve(2 * lanes + 1);
+  poll_entries_.reserve(2 * lanes + 1);
+}
+
+void StreamTransport::begin(const StreamHeaderBytes& header, StreamHeaderCheck check) {
+  for (const int rank : active_) {
+    Peer& each = peers_[static_cast<std::size_t>(rank)];
+    each.outgoing.close();
+    each.incoming.close();
+    each.active = false;
+  }
+  active_.clear();
+  header_ = header;
+  header_check_ = check;
+  next_check_ = Deadline::Clock::now() + kCheckInterval;
+}
+
+StreamTransport::Peer& StreamTransport::activate(int rank) {
+  Peer& each = peers_[static_cast<std::size_t>(rank)];
+  if (!std::exchange(each.active, true)) active_.push_back(rank);
+  return each;
+}
+
+void StreamTransport::open_send(int rank) { activate(rank).outgoing.open(); }
+void StreamTransport::open_receive(int rank) { activate(rank).incoming.open(); }
+
+void StreamTransport::send(int rank, const std::byte* data, std::size_t size) {
+  // Sending only reads; the queue serves both directions.
+  peers_[static_cast<std::size_t>(rank)].outgoing.push(const_cast<std::byte*>(data), size);
+}
+void StreamTransport::receive(int rank, std::byte* data, std::size_t size) {
+  peers_[static_cast<std::size_t>(rank)].incoming.push(data, size);
+}
+
+bool StreamTransport::idle() const {
+  return std::all_of(active_.begin(), active_.end(), [this](int rank) { return idle(rank); });
+}
+
+Status StreamTransport::advance(WaitScope& scope) {
+  if (scope.stopped()) return check(scope);
+  bool moved = false;
+  LOCKSTEP_RETURN_IF_ERROR(move_all(scope, false, moved));
+  if (moved) {
+    // A peer that only trickles must not outlive the deadline.
+    return Deadline::Clock::now() < next_check_ ? Status() : check(scope);
+  }
+  if (idle()) return Status(StatusCode::internal, "an algorithm waits for streams on which nothing is queued");
+  LOCKSTEP_RETURN_IF_ERROR(spin(scope, moved));
+  return moved ? Status() : sleep(scope);
+}
+
+Status StreamTransport::finish(WaitScope& scope) {
+  while (!idle()) LOCKSTEP_RETURN_IF_ERROR(advance(scope));
+  return {};
+}
+
+std::span<std::byte> StreamTransport::scratch(std::size_t size) {
+  if (size > scratch_size_) {
+    const std::size_t rounded = (size + kPageBytes - 1) / kPageBytes * kPageBytes;
+    scratch_.reset();
+    scratch_.reset(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, rounded)));
+    scratch_size_ = scratch_ ? rounded : 0;
+    if (!scratch_) throw std::bad_alloc();
+  }
+  return {scratch_.get(), size};
+}
+
+// Sends first: whatever a header from a peer makes us say, the peer has ours by then, and can say the same.
+Status StreamTransport::move_all(WaitScope& scope, bool retry_receives, bool& moved) {
+  for (const int rank : active_) {
+    StreamFlow& flow = peers_[static_cast<std::size_t>(rank)].outgoing;
+    LOCKSTEP_RETURN_IF_ERROR(move_flow(scope, rank, flow, send_limit(flow), false, moved));
+  }
+  for (const int rank : active_) {
+    StreamFlow& flow = peers_[static_cast<std::size_t>(rank)].incoming;
+    LOCKSTEP_RETURN_IF_ERROR(move_flow(scope, rank, flow, options_.call_bytes, retry_receives, moved));
+  }
+  return {};
+}
+
+std::size_t StreamTransport::send_limit(const StreamFlow& flow) const {
+  const bool one_burst = flow.pushed() > kSmallBurst && flow.pushed() < 4 * options_.call_bytes;
+  return one_burst ? options_.burst_bytes : options_.call_bytes;
+}
+
+Status StreamTransport::move_flow(WaitScope& scope, int rank, StreamFlow& flow, std::size_t limit, bool retry_blocked,
+                                  bool& moved) {
+  const auto lanes = flow.lanes();
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    if (!flow.wants(i) || (lanes[i].blocked && !retry_blocked)) continue;
+    const auto outcome = flow.move(i, header_, limit);
+    switch (outcome.outcome) {
+      case StreamFlow::Outcome::nothing: break;
+      case StreamFlow::Outcome::moved: moved = true; break;
+      case StreamFlow::Outcome::closed:
+      case StreamFlow::Outcome::failed: return lost(scope, rank, outcome);
+    }
+    if (outcome.header_arrived) LOCKSTEP_RETURN_IF_ERROR(check_header(rank, lanes[i]));
+  }
+  return {};
+}
+
+Status StreamTransport::check_header(int rank, const Lane& lane) const {
+  if (lane.header == header_) return {};
+  return header_check_(rank_, header_, rank, lane.header);
+}
+
+Status StreamTransport::lost(WaitScope& scope, int rank, const StreamFlow::Moved& outcome) {
+  const auto grace = Deadline::after(kReasonGrace);
+  do {
+    LOCKSTEP_RETURN_IF_ERROR(scope.check(std::span(&rank, 1)));
+    pollfd stop{.fd = scope.stop_fd(), .events = POLLIN, .revents = 0};
+    ::poll(&stop, 1, grace.poll_timeout_ms(10));
+  } while (!grace.expired());
+  if (outcome.outcome == StreamFlow::Outcome::closed) {
+    return Status(StatusCode::peer_lost, fmt::format("rank {} closed its data connection", rank));
+  }
+  return Status(StatusCode::peer_lost,
+                fmt::format("the data connection to rank {} failed: {}", rank, errno_text(outcome.error)));
+}
+
+bool StreamTransport::few_bytes_missing() const {
+  std::size_t missing = 0;
+  for (const int rank : active_) {
+    const StreamFlow& flow = peer(rank).incoming;
+    if (flow.is_open()) missing += flow.pushed() - flow.completed();
+  }
+  return missing <= kSpinBytes;
+}
+
+Status StreamTransport::spin(WaitScope& scope, bool& moved) {
+  auto now = Deadline::Clock::now();
+  if (now < spin_again_ || !few_bytes_missing()) return {};
+  for (const auto until = now + options_.spin; now < until;) {
+    if (scope.stopped()) return check(scope);
+    LOCKSTEP_RETURN_IF_ERROR(move_all(scope, true, moved));
+    if (moved) return {};
+    ::sched_yield();
+    const auto before = std::exchange(now, Deadline::Clock::now());
+    if (now - before > kTurn) spin_again_ = now + kSleepAtOnce;
+  }
+  return {};
+}
+
+Status StreamTransport::sleep(WaitScope& scope) {
+  poll_fds_.clear();
+  poll_entries_.clear();
+  for (const int rank : active_) {
+    Peer& each = peers_[static_cast<std::size_t>(rank)];
+    for (const auto& [flow, events] : {std::pair(&each.incoming, POLLIN), std::pair(&each.outgoing, POLLOUT)}) {
+      const auto lanes = flow->lanes();
+      for (std::size_t i = 0; i < lanes.size(); ++i) {
+        if (!flow->wants(i)) continue;
+        poll_fds_.push_back({.fd = lanes[i].fd, .events = static_cast<short>(events), .revents = 0});
+        poll_entries_.push_back({flow, i});
+      }
+    }
+  }
+  poll_fds_.push_back({.fd = scope.stop_fd(), .events = POLLIN, .revents = 0});
+
+  const auto until = scope.deadline().earlier(Deadline::at(next_check_));
+  const int ready = ::poll(poll_fds_.data(), poll_fds_.size(), until.poll_timeout_ms(100));
+  for (std::size_t i = 0; ready > 0 && i < poll_entries_.size(); ++i) {
+    // Errors and hang-ups count as ready: the next call on the socket says what they are.
+    if (poll_fds_[i].revents != 0) poll_entries_[i].flow->lanes()[poll_entries_[i].lane].blocked = false;
+  }
+  if (ready > 0 && !scope.stopped() && Deadline::Clock::now() < next_check_) return {};
+  return check(scope);
+}
+
+Status StreamTransport::check(WaitScope& scope) {
+  waiting_for_.clear();
+  for (const int rank : active_) {
+    if (!idle(rank)) waiting_for_.push_back(rank);
+  }
+  next_check_ = Deadline::Clock::now() + kCheckInterval;
+  return scope.check(waiting_for_);
+}
+
+}  // namespace lockstep

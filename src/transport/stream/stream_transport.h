@@ -1,0 +1,151 @@
+// Stream sockets between ranks as the carrier of collectives: TCP to other hosts, Unix sockets to
+// ranks of this host where a group spans hosts.
+//
+// An operation uses it so:
+//   begin(header, check)          once
+//   open_send / open_receive      for each peer and direction that it uses
+//   send / receive                queue memory, in the order of the stream with that peer; as often
+//                                 as needed, also while bytes move
+//   advance(scope)                moves what can be moved, else waits; between two calls look at
+//                                 sent() and received(), reduce what is there, queue more
+//   finish(scope)                 until all that is queued is through
+// Sending and receiving go on at the same time with all peers. Both ends must queue equal numbers
+// of bytes for each direction; no lengths travel. Nothing past the operation's own bytes is read,
+// so a peer may already send its next operation.
+//
+// Each connection starts each operation with the header, 64 bytes that must be equal on both
+// sides; `check` turns a difference into the error that explains it.
+//
+// Threads: one at a time. Blocks in advance and finish only, until the scope says stop. After an
+// error the streams are out of step: the transport can only be destroyed.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "lockstep/base/status.h"
+#include "transport/stream/stream_flow.h"
+#include "transport/wait_scope.h"
+
+namespace lockstep {
+
+// Defaults by measurement: docs/adr/0002-tcp-streams.md.
+struct StreamOptions {
+  // Share of one connection in turn, where there are several to a peer. Equal on all ranks.
+  std::size_t stripe_bytes = 256 << 10;
+  // The piece that algorithms pipeline; a multiple of 8. Has no influence on results or the wire.
+  std::size_t segment_bytes = 256 << 10;
+  // Most payload per system call.
+  std::size_t call_bytes = 1 << 20;
+  // The same for sending a stream of more than 256 KiB but less than four calls: in one burst, all of
+  // it would leave before anything is received, and be cold when it is.
+  std::size_t burst_bytes = 192 << 10;
+  // Asked for with SO_SNDBUF. Less in flight is less to fall out of the cache between two hosts
+  // that are near; 0 leaves it to the kernel, which is better where bandwidth times round trip is
+  // larger than this.
+  std::size_t send_buffer_bytes = 512 << 10;
+  // How long to try again without sleeping before poll(2), while only few bytes are missing; between two tries whoever
+  // else wants the processor gets it.
+  std::chrono::microseconds spin{50};
+};
+
+// Explains why header `theirs`, sent by `their_rank`, does not fit `mine`.
+using StreamHeaderCheck = Status (*)(int my_rank, const StreamHeaderBytes& mine, int their_rank,
+                                     const StreamHeaderBytes& theirs);
+
+class StreamTransport {
+ public:
+  // `connections[r]`: to rank r; connected, authenticated, non-blocking; equally many and in equal
+  // order on both sides. The own entry is empty.
+  StreamTransport(int rank, std::vector<std::vector<UniqueFd>> connections, const StreamOptions& options = {});
+  StreamTransport(const StreamTransport&) = delete;
+  StreamTransport& operator=(const StreamTransport&) = delete;
+
+  int rank() const { return rank_; }
+  // 0, 1, ... up to the size of the group.
+  std::span<const int> all_ranks() const { return all_ranks_; }
+  const StreamOptions& options() const { return options_; }
+
+  void begin(const StreamHeaderBytes& header, StreamHeaderCheck check);
+  void open_send(int rank);
+  void open_receive(int rank);
+
+  // The memory must stay until it is through: sent (then it may be overwritten) or received.
+  void send(int rank, const std::byte* data, std::size_t size);
+  void receive(int rank, std::byte* data, std::size_t size);
+  // How many bytes of the stream to (from) `rank` are through, from its start.
+  std::size_t sent(int rank) const { return peer(rank).outgoing.completed(); }
+  std::size_t received(int rank) const { return peer(rank).incoming.completed(); }
+  // How much memory was queued for the stream from `rank`.
+  std::size_t receive_queued(int rank) const { return peer(rank).incoming.pushed(); }
+
+  // Moves what can be moved at once; where that is nothing, waits until something can. Errors: what
+  // the scope says; peer_lost names the rank whose connection closed; what the header check says;
+  // internal when nothing is queued, for this could never end.
+  Status advance(WaitScope& scope);
+  Status finish(WaitScope& scope);
+  // Nothing queued is left to move, with all peers or with one.
+  bool idle() const;
+  bool idle(int rank) const { return peer(rank).outgoing.idle() && peer(rank).incoming.idle(); }
+
+  // Memory for the running operation, page-aligned; valid until the next call. Kept between
+  // operations.
+  std::span<std::byte> scratch(std::size_t size);
+  // Likewise, room for `count` pointers, at most one for each rank.
+  std::span<const std::byte*> pointers(std::size_t count) { return std::span(pointers_).first(count); }
+
+ private:
+  struct Peer {
+    StreamFlow outgoing;
+    StreamFlow incoming;
+    bool active = false;
+  };
+  struct PollEntry {
+    StreamFlow* flow;
+    std::size_t lane;
+  };
+  struct AlignedDelete {
+    void operator()(std::byte* memory) const;
+  };
+
+  const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  Peer& activate(int rank);
+  Status move_all(WaitScope& scope, bool retry_receives, bool& moved);
+  Status move_flow(WaitScope& scope, int rank, StreamFlow& flow, std::size_t limit, bool retry_blocked, bool& moved);
+  std::size_t send_limit(const StreamFlow& flow) const;
+  Status check_header(int rank, const Lane& lane) const;
+  Status lost(WaitScope& scope, int rank, const StreamFlow::Moved& outcome);
+  bool few_bytes_missing() const;
+  Status spin(WaitScope& scope, bool& moved);
+  Status sleep(WaitScope& scope);
+  Status check(WaitScope& scope);
+
+  // Constant after construction.
+  const int rank_;
+  const StreamOptions options_;
+  std::vector<std::vector<UniqueFd>> connections_;
+  std::vector<int> all_ranks_;
+
+  // Of the running operation; memory is reused by the next.
+  std::vector<Peer> peers_;
+  std::vector<int> active_;  // ranks with an open flow
+  StreamHeaderBytes header_{};
+  StreamHeaderCheck header_check_ = nullptr;
+  Deadline::Clock::time_point next_check_{};
+  Deadline::Clock::time_point spin_again_{};  // until then waits sleep at once
+
+  std::vector<pollfd> poll_fds_;
+  std::vector<PollEntry> poll_entries_;
+  std::vector<int> waiting_for_;
+  std::unique_ptr<std::byte, AlignedDelete> scratch_;
+  std::size_t scratch_size_ = 0;
+  std::vector<const std::byte*> pointers_;
+};
+
+}  // namespace lockstep
