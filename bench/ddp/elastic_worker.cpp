@@ -92,7 +92,7 @@ struct Training {
   const std::int64_t batch;
   const std::pair<torch::Tensor, torch::Tensor> data;
   torch::optim::SGD optimizer;
-  elastic::State state{.model = *task.module, .optimizer = &optimizer};
+  elastic::State state{.model = *task.module, .optimizer = optimizer};
 };
 
 void train(Training& training, Log& log, elastic::Context& context) {

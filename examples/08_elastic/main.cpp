@@ -46,7 +46,7 @@ int train(const CommandLine& options) {
   // What lasts from one generation to the next lives out here, in the state.
   FashionNet model;
   torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(2e-3));
-  elastic::State state{.model = *model, .optimizer = &optimizer};
+  elastic::State state{.model = *model, .optimizer = optimizer};
   state.sampler = lockstep::DistributedSamplerState{.seed = 1, .dataset_size = samples};
   const bool keeps_snapshots = !options.text("--snapshots").empty();
   if (keeps_snapshots) {

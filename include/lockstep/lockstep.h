@@ -1,6 +1,7 @@
 // Everything: the engine, and distributed training on LibTorch. Link lockstep::ddp.
 #pragma once
 
+#include "lockstep/checkpoint/distributed_sampler_state.h"
 #include "lockstep/checkpoint/snapshot.h"
 #include "lockstep/ddp/backends.h"
 #include "lockstep/ddp/clip_grad.h"

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/host_name.h"
 #include "base/printable.h"
 #include "checkpoint/files.h"
 
@@ -27,9 +28,7 @@ std::string holder(int fd) {
 
 // Only for the message that others get: without space for it, it may fail.
 void sign(int fd) {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  const std::string text = fmt::format("process {} on {}", ::getpid(), host.data());
+  const std::string text = fmt::format("process {} on {}", ::getpid(), host_name());
   [[maybe_unused]] const bool signed_it =
       ::ftruncate(fd, 0) == 0 && ::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lockstep/base/status.h"
+#include "lockstep/checkpoint/distributed_sampler_state.h"
 
 namespace lockstep::checkpoint {
 
@@ -27,17 +28,6 @@ struct FileRecord {
   std::string xxh3;  // XXH3, 128 bits, as 32 lower-case hexadecimal digits
 
   friend bool operator==(const FileRecord&, const FileRecord&) = default;
-};
-
-// Where an epoch stands: ddp's DistributedSamplerState.
-struct SamplerPosition {
-  std::int64_t epoch = 0;
-  std::int64_t seed = 0;
-  std::int64_t dataset_size = 0;
-  std::int64_t consumed = 0;
-  bool shuffle = true;
-
-  friend bool operator==(const SamplerPosition&, const SamplerPosition&) = default;
 };
 
 struct OptimizerRecord {
@@ -57,7 +47,7 @@ struct Manifest {
   std::string created = {};   // "2026-11-16T01:33:00Z"
   std::string lockstep = {};  // the version that wrote it
   std::optional<OptimizerRecord> optimizer = std::nullopt;
-  std::optional<SamplerPosition> sampler = std::nullopt;
+  std::optional<DistributedSamplerState> sampler = std::nullopt;
   std::map<std::string, Scalar> values = {};
   std::vector<FileRecord> files = {};
 

@@ -20,7 +20,7 @@ Manifest example() {
           .created = "2026-11-16T01:33:00Z",
           .lockstep = "0.1.0",
           .optimizer = OptimizerRecord{"torch::optim::Adam", {3, 1}},
-          .sampler = SamplerPosition{3, 42, 60000, 1280, true},
+          .sampler = DistributedSamplerState{3, 42, 60000, 1280, true},
           .values = {{"best", 0.1},
                      {"count", std::int64_t{-7}},
                      {"infinite", -std::numeric_limits<double>::infinity()},

@@ -4,28 +4,8 @@
 
 namespace lockstep {
 
-bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce || kind == CollectiveKind::reduce_scatter;
-}
-
-std::string_view to_string(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::barrier: return "barrier";
-    case CollectiveKind::all_reduce: return "all_reduce";
-    case CollectiveKind::reduce: return "reduce";
-    case CollectiveKind::broadcast: return "broadcast";
-    case CollectiveKind::all_gather: return "all_gather";
-    case CollectiveKind::all_gather_v: return "all_gather_v";
-    case CollectiveKind::reduce_scatter: return "reduce_scatter";
-    case CollectiveKind::gather: return "gather";
-    case CollectiveKind::scatter: return "scatter";
-    case CollectiveKind::all_to_all: return "all_to_all";
-  }
-  return "unknown";
-}
-
 std::string describe(const OpDescriptor& op) {
-  if (op.kind == CollectiveKind::barrier) return fmt::format("barrier #{}", op.sequence);
+  if (op.kind == OperationKind::barrier) return fmt::format("barrier #{}", op.sequence);
   std::string arguments = fmt::format("count {}, {}", op.count, to_string(op.dtype));
   if (reduces(op.kind)) arguments += fmt::format(", {}", to_string(op.op));
   if (op.root >= 0) arguments += fmt::format(", root {}", op.root);

@@ -6,30 +6,14 @@
 #include <string_view>
 
 #include "lockstep/base/status.h"
-#include "lockstep/collectives/types.h"
+#include "lockstep/collectives/operation.h"
 
 namespace lockstep {
-
-enum class CollectiveKind : std::uint8_t {
-  barrier,
-  all_reduce,
-  reduce,
-  broadcast,
-  all_gather,
-  all_gather_v,
-  reduce_scatter,
-  gather,
-  scatter,
-  all_to_all,
-};
-std::string_view to_string(CollectiveKind kind);  // "all_reduce"
-// True for the kinds that combine elements with a ReduceOp.
-bool reduces(CollectiveKind kind);
 
 // Two ranks that run the same operation have equal descriptors; anything else is a mismatch.
 struct OpDescriptor {
   std::uint64_t sequence = 0;  // number of the operation in its group, from 1
-  CollectiveKind kind = CollectiveKind::barrier;
+  OperationKind kind = OperationKind::barrier;
   DType dtype = DType::u8;
   ReduceOp op = ReduceOp::sum;  // only where the kind reduces
   std::int32_t root = -1;       // only where the kind has one

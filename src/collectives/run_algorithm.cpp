@@ -15,7 +15,7 @@ Status run_host(Algorithm algorithm, const CollectiveCall& call, CollectiveConte
   if (algorithm == Algorithm::host_inline) return host_inline(call, context);
   const auto path = algorithm == Algorithm::host_staged ? HostMemoryPath::staged : HostMemoryPath::automatic;
   const auto kind = call.descriptor.kind;
-  if (kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce) return host_all_reduce(call, context, path);
+  if (kind == OperationKind::all_reduce || kind == OperationKind::reduce) return host_all_reduce(call, context, path);
   return host_pull(call, context, path);
 }
 
@@ -29,11 +29,11 @@ Status run_algorithm(const Selector& selector, const CollectiveCall& call, Colle
     case Algorithm::host_shared:
     case Algorithm::host_staged: return run_host(algorithm, call, context);
     case Algorithm::ring:
-      return run_stream(kind == CollectiveKind::all_reduce ? stream_ring : stream_all_gather_ring, call, context);
+      return run_stream(kind == OperationKind::all_reduce ? stream_ring : stream_all_gather_ring, call, context);
     case Algorithm::direct: return run_stream(reduces(kind) ? stream_direct : stream_exchange, call, context);
     case Algorithm::pair: return run_stream(stream_pair, call, context);
     case Algorithm::small:
-      if (kind == CollectiveKind::reduce) return run_stream(stream_reduce_small, call, context);
+      if (kind == OperationKind::reduce) return run_stream(stream_reduce_small, call, context);
       return run_stream(context.topology.oversubscribed ? stream_small_oversubscribed : stream_small, call, context);
     case Algorithm::tree: return run_stream(stream_broadcast_tree, call, context);
     case Algorithm::chain: return run_stream(stream_broadcast_chain, call, context);

@@ -15,9 +15,9 @@ namespace lockstep {
 namespace {
 
 constexpr std::array kKinds = {
-    CollectiveKind::barrier,    CollectiveKind::all_reduce,   CollectiveKind::reduce,         CollectiveKind::broadcast,
-    CollectiveKind::all_gather, CollectiveKind::all_gather_v, CollectiveKind::reduce_scatter, CollectiveKind::gather,
-    CollectiveKind::scatter,    CollectiveKind::all_to_all,
+    OperationKind::barrier,    OperationKind::all_reduce,   OperationKind::reduce,         OperationKind::broadcast,
+    OperationKind::all_gather, OperationKind::all_gather_v, OperationKind::reduce_scatter, OperationKind::gather,
+    OperationKind::scatter,    OperationKind::all_to_all,
 };
 constexpr std::array kAlgorithms = {
     Algorithm::automatic, Algorithm::host_inline, Algorithm::host_shared,  Algorithm::host_staged,
@@ -99,51 +99,55 @@ Result<Selector> Selector::create(const Topology& topology, const std::string& o
   return selector;
 }
 
-std::vector<Algorithm> Selector::candidates(CollectiveKind kind) const {
+std::vector<Algorithm> Selector::candidates(OperationKind kind) const {
   if (hosts_ == 1) {
-    if (kind == CollectiveKind::barrier) return {Algorithm::host_inline};
+    if (kind == OperationKind::barrier) return {Algorithm::host_inline};
     return {Algorithm::host_inline, Algorithm::host_shared, Algorithm::host_staged};
   }
   std::vector<Algorithm> able;
   switch (kind) {
-    case CollectiveKind::barrier: able = {Algorithm::small}; break;
-    case CollectiveKind::all_reduce:
+    case OperationKind::barrier: able = {Algorithm::small}; break;
+    case OperationKind::all_reduce:
       able = {Algorithm::small, Algorithm::direct, Algorithm::ring};
       if (size_ == 2) able.push_back(Algorithm::pair);
       if (several_per_host_) able.push_back(Algorithm::hierarchical);
       break;
-    case CollectiveKind::reduce: able = {Algorithm::small, Algorithm::direct}; break;
-    case CollectiveKind::broadcast: able = {Algorithm::tree, Algorithm::chain}; break;
-    case CollectiveKind::all_gather: able = {Algorithm::small, Algorithm::direct, Algorithm::ring}; break;
-    case CollectiveKind::all_gather_v: able = {Algorithm::direct, Algorithm::ring}; break;
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::gather:
-    case CollectiveKind::scatter:
-    case CollectiveKind::all_to_all: able = {Algorithm::direct}; break;
+    case OperationKind::reduce: able = {Algorithm::small, Algorithm::direct}; break;
+    case OperationKind::broadcast: able = {Algorithm::tree, Algorithm::chain}; break;
+    case OperationKind::all_gather: able = {Algorithm::small, Algorithm::direct, Algorithm::ring}; break;
+    case OperationKind::all_gather_v: able = {Algorithm::direct, Algorithm::ring}; break;
+    case OperationKind::reduce_scatter:
+    case OperationKind::gather:
+    case OperationKind::scatter:
+    case OperationKind::all_to_all: able = {Algorithm::direct}; break;
+    case OperationKind::send:
+    case OperationKind::recv: break;  // messages need no algorithm
   }
   return able;
 }
 
-Algorithm Selector::by_size(CollectiveKind kind, DType dtype, std::size_t bytes) const {
+Algorithm Selector::by_size(OperationKind kind, DType dtype, std::size_t bytes) const {
   if (hosts_ == 1) {
     const bool fits = bytes <= kInlineCapacity && bytes * static_cast<std::size_t>(size_) <= kInlineTotal;
-    return fits || kind == CollectiveKind::barrier ? Algorithm::host_inline : Algorithm::host_shared;
+    return fits || kind == OperationKind::barrier ? Algorithm::host_inline : Algorithm::host_shared;
   }
   switch (kind) {
-    case CollectiveKind::barrier: return Algorithm::small;
-    case CollectiveKind::all_reduce:
+    case OperationKind::barrier: return Algorithm::small;
+    case OperationKind::all_reduce:
       if (bytes <= kStreamSmall) return Algorithm::small;
       if (size_ == 2) return Algorithm::pair;
       if (several_per_host_ && hierarchical_can_carry(dtype)) return Algorithm::hierarchical;
       return !several_per_host_ && ring_can_carry(dtype) ? Algorithm::ring : Algorithm::direct;
-    case CollectiveKind::reduce: return bytes <= kStreamSmall ? Algorithm::small : Algorithm::direct;
-    case CollectiveKind::broadcast: return bytes <= kStreamTree ? Algorithm::tree : Algorithm::chain;
-    case CollectiveKind::all_gather: return bytes <= kStreamSmall ? Algorithm::small : Algorithm::ring;
-    case CollectiveKind::all_gather_v: return bytes <= kStreamSmall ? Algorithm::direct : Algorithm::ring;
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::gather:
-    case CollectiveKind::scatter:
-    case CollectiveKind::all_to_all: return Algorithm::direct;
+    case OperationKind::reduce: return bytes <= kStreamSmall ? Algorithm::small : Algorithm::direct;
+    case OperationKind::broadcast: return bytes <= kStreamTree ? Algorithm::tree : Algorithm::chain;
+    case OperationKind::all_gather: return bytes <= kStreamSmall ? Algorithm::small : Algorithm::ring;
+    case OperationKind::all_gather_v: return bytes <= kStreamSmall ? Algorithm::direct : Algorithm::ring;
+    case OperationKind::reduce_scatter:
+    case OperationKind::gather:
+    case OperationKind::scatter:
+    case OperationKind::all_to_all: return Algorithm::direct;
+    case OperationKind::send:
+    case OperationKind::recv: break;  // messages need no algorithm
   }
   return Algorithm::automatic;
 }
@@ -156,7 +160,7 @@ Algorithm Selector::choose(const CollectiveCall& call) const {
     const Algorithm wanted = forced->second;
     const DType dtype = call.descriptor.dtype;
     const bool able = !(wanted == Algorithm::host_inline && bytes > kInlineCapacity) &&
-                      !(wanted == Algorithm::ring && kind == CollectiveKind::all_reduce && !ring_can_carry(dtype)) &&
+                      !(wanted == Algorithm::ring && kind == OperationKind::all_reduce && !ring_can_carry(dtype)) &&
                       !(wanted == Algorithm::hierarchical && !hierarchical_can_carry(dtype));
     if (able) return wanted;
   }

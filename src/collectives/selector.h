@@ -37,13 +37,13 @@ class Selector {
 
  private:
   explicit Selector(const Topology& topology);
-  std::vector<Algorithm> candidates(CollectiveKind kind) const;
-  Algorithm by_size(CollectiveKind kind, DType dtype, std::size_t bytes) const;
+  std::vector<Algorithm> candidates(OperationKind kind) const;
+  Algorithm by_size(OperationKind kind, DType dtype, std::size_t bytes) const;
 
   int size_ = 1;
   int hosts_ = 1;
   bool several_per_host_ = false;
-  std::map<CollectiveKind, Algorithm> overrides_;
+  std::map<OperationKind, Algorithm> overrides_;
 };
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ Topology hosts_of(std::vector<int> host_of_rank) {
   return make_topology(0, members);
 }
 
-Algorithm choice(const Topology& topology, const std::string& overrides, CollectiveKind kind, DType dtype,
+Algorithm choice(const Topology& topology, const std::string& overrides, OperationKind kind, DType dtype,
                  std::size_t count) {
   auto selector = Selector::create(topology, overrides);
   EXPECT_TRUE(selector.ok()) << selector.status().to_string();
@@ -27,7 +27,7 @@ Algorithm choice(const Topology& topology, const std::string& overrides, Collect
 }
 
 TEST(Selector, FollowsTopologyAndSize) {
-  const auto all_reduce = CollectiveKind::all_reduce;
+  const auto all_reduce = OperationKind::all_reduce;
   EXPECT_EQ(choice(hosts_of({0, 0}), "", all_reduce, DType::f32, 2), Algorithm::host_inline);
   EXPECT_EQ(choice(hosts_of({0, 0}), "", all_reduce, DType::f32, 1 << 20), Algorithm::host_shared);
   EXPECT_EQ(choice(hosts_of({0, 1}), "", all_reduce, DType::f32, 2), Algorithm::small);
@@ -40,11 +40,11 @@ TEST(Selector, FollowsTopologyAndSize) {
 
 TEST(Selector, OverridesApplyWhereTheyCan) {
   const auto topology = hosts_of({0, 1, 2});
-  EXPECT_EQ(choice(topology, "all_reduce=direct", CollectiveKind::all_reduce, DType::f32, 1 << 20), Algorithm::direct);
-  EXPECT_EQ(choice(topology, "all_reduce=direct", CollectiveKind::broadcast, DType::f32, 1 << 20), Algorithm::chain);
-  EXPECT_EQ(choice(topology, "ring,broadcast=tree", CollectiveKind::broadcast, DType::f32, 1 << 20), Algorithm::tree);
-  EXPECT_EQ(choice(topology, "ring", CollectiveKind::all_reduce, DType::f16, 1 << 20), Algorithm::direct);
-  EXPECT_EQ(choice(hosts_of({0, 0}), "inline", CollectiveKind::all_reduce, DType::f32, 1 << 20), Algorithm::host_shared)
+  EXPECT_EQ(choice(topology, "all_reduce=direct", OperationKind::all_reduce, DType::f32, 1 << 20), Algorithm::direct);
+  EXPECT_EQ(choice(topology, "all_reduce=direct", OperationKind::broadcast, DType::f32, 1 << 20), Algorithm::chain);
+  EXPECT_EQ(choice(topology, "ring,broadcast=tree", OperationKind::broadcast, DType::f32, 1 << 20), Algorithm::tree);
+  EXPECT_EQ(choice(topology, "ring", OperationKind::all_reduce, DType::f16, 1 << 20), Algorithm::direct);
+  EXPECT_EQ(choice(hosts_of({0, 0}), "inline", OperationKind::all_reduce, DType::f32, 1 << 20), Algorithm::host_shared)
       << "what does not fit into an announcement goes the usual way";
 }
 

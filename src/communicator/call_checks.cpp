@@ -2,46 +2,43 @@
 
 #include <fmt/format.h>
 
+#include "base/invalid_argument.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep {
-namespace {
-
-[[noreturn]] void refuse(std::string_view call, const std::string& why) {
-  throw Error(Status(StatusCode::invalid_argument, fmt::format("{}: {}", call, why)));
-}
-
-}  // namespace
 
 void check_reduce_op(std::string_view call, DType dtype, ReduceOp op) {
   const bool bitwise = op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
   if (bitwise && !is_integer(dtype)) {
-    refuse(call, fmt::format("{} is for integers, but the elements are {}", to_string(op), to_string(dtype)));
+    throw_invalid_argument(call,
+                           fmt::format("{} is for integers, but the elements are {}", to_string(op), to_string(dtype)));
   }
 }
 
 void check_rank(std::string_view call, std::string_view what, int rank, int size) {
   if (rank < 0 || rank >= size) {
-    refuse(call, fmt::format("{} is {}, but the group has ranks 0 to {}", what, rank, size - 1));
+    throw_invalid_argument(call, fmt::format("{} is {}, but the group has ranks 0 to {}", what, rank, size - 1));
   }
 }
 
 void check_same_type(std::string_view call, ConstBuffer input, ConstBuffer output) {
   if (input.dtype != output.dtype) {
-    refuse(call, fmt::format("the input is {}, but the output is {}", to_string(input.dtype), to_string(output.dtype)));
+    throw_invalid_argument(
+        call, fmt::format("the input is {}, but the output is {}", to_string(input.dtype), to_string(output.dtype)));
   }
 }
 
 void check_count(std::string_view call, std::string_view what, std::size_t count, std::size_t expected,
                  std::string_view why) {
   if (count != expected) {
-    refuse(call, fmt::format("the {} has {} elements, but {} are needed ({})", what, count, expected, why));
+    throw_invalid_argument(call,
+                           fmt::format("the {} has {} elements, but {} are needed ({})", what, count, expected, why));
   }
 }
 
 void check_data(std::string_view call, std::string_view what, ConstBuffer data) {
   if (data.data == nullptr && data.count > 0) {
-    refuse(call, fmt::format("the {} is a null pointer, but has {} elements", what, data.count));
+    throw_invalid_argument(call, fmt::format("the {} is a null pointer, but has {} elements", what, data.count));
   }
 }
 
@@ -50,7 +47,7 @@ void check_overlap(std::string_view call, ConstBuffer input, ConstBuffer output,
   const auto* out = static_cast<const std::byte*>(output.data);
   if (input.bytes() == 0 || output.bytes() == 0 || input.data == allowed_input) return;
   if (in < out + output.bytes() && out < in + input.bytes()) {
-    refuse(call, "input and output overlap in a way that is neither apart nor in place");
+    throw_invalid_argument(call, "input and output overlap in a way that is neither apart nor in place");
   }
 }
 

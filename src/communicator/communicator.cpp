@@ -11,6 +11,8 @@
 
 #include "base/crash_report.h"
 #include "base/log.h"
+#include "communicator/call_checks.h"
+#include "communicator/collective_request.h"
 #include "communicator/communicator_impl.h"
 #include "communicator/registration.h"
 #include "communicator/threads_hub.h"
@@ -61,6 +63,25 @@ Communicator::Impl::~Impl() {
   messages.close();
   core->set_failure_listener(nullptr);
   core->leave();
+}
+
+IssuedCollective Communicator::Impl::request(const Operation& operation) const {
+  return make_collective_request(operation, rank(), size(), core->options().timeout);
+}
+
+void Communicator::Impl::run(const Operation& operation) {
+  if (is_collective(operation.kind)) return throw_if_error(collectives.run(request(operation)));
+  submit_message(operation).wait();
+}
+
+Work Communicator::Impl::submit_message(const Operation& operation) {
+  const std::string_view call = to_string(operation.kind);
+  const bool sends = operation.kind == OperationKind::send;
+  check_rank(call, sends ? "destination" : "source", operation.peer, size());
+  check_data(call, "buffer", sends ? operation.input : ConstBuffer(operation.output));
+  const auto timeout = operation.timeout.value_or(core->options().timeout);
+  if (sends) return messages.send(operation.input, operation.peer, operation.tag, timeout);
+  return messages.recv(operation.output, operation.peer, operation.tag, timeout);
 }
 
 std::shared_ptr<Communicator> Communicator::Impl::make(MeshFactory factory, const std::string& scope, int rank,
@@ -217,5 +238,99 @@ Status Communicator::health() const {
 }
 
 int Communicator::failure_fd() const { return impl_->core->failure().stop_fd(); }
+
+Work Communicator::submit(const Operation& operation) {
+  if (!is_collective(operation.kind)) return impl_->submit_message(operation);
+  return impl_->collectives.submit(impl_->request(operation));
+}
+
+void Communicator::all_reduce(ConstBuffer input, Buffer output, const ReduceOptions& options) {
+  impl_->run(Operation::all_reduce(input, output, options));
+}
+Work Communicator::all_reduce_async(ConstBuffer input, Buffer output, const ReduceOptions& options) {
+  return submit(Operation::all_reduce(input, output, options));
+}
+
+void Communicator::all_reduce(Buffer data, const ReduceOptions& options) {
+  impl_->run(Operation::all_reduce(data, options));
+}
+Work Communicator::all_reduce_async(Buffer data, const ReduceOptions& options) {
+  return submit(Operation::all_reduce(data, options));
+}
+
+void Communicator::reduce(ConstBuffer input, Buffer output, int root, const ReduceOptions& options) {
+  impl_->run(Operation::reduce(input, output, root, options));
+}
+Work Communicator::reduce_async(ConstBuffer input, Buffer output, int root, const ReduceOptions& options) {
+  return submit(Operation::reduce(input, output, root, options));
+}
+
+void Communicator::broadcast(Buffer data, int root, const CallOptions& options) {
+  impl_->run(Operation::broadcast(data, root, options));
+}
+Work Communicator::broadcast_async(Buffer data, int root, const CallOptions& options) {
+  return submit(Operation::broadcast(data, root, options));
+}
+
+void Communicator::all_gather(ConstBuffer input, Buffer output, const CallOptions& options) {
+  impl_->run(Operation::all_gather(input, output, options));
+}
+Work Communicator::all_gather_async(ConstBuffer input, Buffer output, const CallOptions& options) {
+  return submit(Operation::all_gather(input, output, options));
+}
+
+void Communicator::all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
+                                const CallOptions& options) {
+  impl_->run(Operation::all_gather_v(input, output, counts, options));
+}
+Work Communicator::all_gather_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
+                                      const CallOptions& options) {
+  return submit(Operation::all_gather_v(input, output, counts, options));
+}
+
+void Communicator::reduce_scatter(ConstBuffer input, Buffer output, const ReduceOptions& options) {
+  impl_->run(Operation::reduce_scatter(input, output, options));
+}
+Work Communicator::reduce_scatter_async(ConstBuffer input, Buffer output, const ReduceOptions& options) {
+  return submit(Operation::reduce_scatter(input, output, options));
+}
+
+void Communicator::gather(ConstBuffer input, Buffer output, int root, const CallOptions& options) {
+  impl_->run(Operation::gather(input, output, root, options));
+}
+Work Communicator::gather_async(ConstBuffer input, Buffer output, int root, const CallOptions& options) {
+  return submit(Operation::gather(input, output, root, options));
+}
+
+void Communicator::scatter(ConstBuffer input, Buffer output, int root, const CallOptions& options) {
+  impl_->run(Operation::scatter(input, output, root, options));
+}
+Work Communicator::scatter_async(ConstBuffer input, Buffer output, int root, const CallOptions& options) {
+  return submit(Operation::scatter(input, output, root, options));
+}
+
+void Communicator::all_to_all(ConstBuffer input, Buffer output, const CallOptions& options) {
+  impl_->run(Operation::all_to_all(input, output, options));
+}
+Work Communicator::all_to_all_async(ConstBuffer input, Buffer output, const CallOptions& options) {
+  return submit(Operation::all_to_all(input, output, options));
+}
+
+void Communicator::barrier(const CallOptions& options) { impl_->run(Operation::barrier(options)); }
+Work Communicator::barrier_async(const CallOptions& options) { return submit(Operation::barrier(options)); }
+
+void Communicator::send(ConstBuffer data, int destination, int tag, const CallOptions& options) {
+  impl_->run(Operation::send(data, destination, tag, options));
+}
+Work Communicator::send_async(ConstBuffer data, int destination, int tag, const CallOptions& options) {
+  return submit(Operation::send(data, destination, tag, options));
+}
+
+void Communicator::recv(Buffer data, int source, int tag, const CallOptions& options) {
+  impl_->run(Operation::recv(data, source, tag, options));
+}
+Work Communicator::recv_async(Buffer data, int source, int tag, const CallOptions& options) {
+  return submit(Operation::recv(data, source, tag, options));
+}
 
 }  // namespace lockstep

@@ -36,10 +36,11 @@ class Communicator::Impl {
   int rank() const { return core->topology().rank; }
   int size() const { return core->topology().size(); }
 
-  // Fills in what all collectives have in common.
-  IssuedCollective issue(CollectiveKind kind, DType dtype, std::size_t count, const void* input, void* output,
-                         std::optional<std::chrono::milliseconds> timeout) const;
-  std::chrono::milliseconds timeout_or_default(std::optional<std::chrono::milliseconds> timeout) const;
+  // Checks the arguments; throws Error(invalid_argument).
+  IssuedCollective request(const Operation& operation) const;
+  // Blocks until the operation is complete. Throws Error.
+  void run(const Operation& operation);
+  Work submit_message(const Operation& operation);
 
   const MeshFactory factory;
   const std::shared_ptr<GroupCore> core;

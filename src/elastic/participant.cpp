@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/host_name.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "elastic/forming.h"
@@ -16,6 +17,7 @@
 #include "rendezvous/process_identity.h"
 #include "rendezvous/rendezvous.h"
 #include "rendezvous/whole_number.h"
+#include "store/read_now.h"
 
 namespace lockstep::elastic {
 namespace {
@@ -31,12 +33,6 @@ constexpr milliseconds kPorterInterval{50};
 constexpr milliseconds kFirstAttempt{10000};
 constexpr const char* kFirstGeneration = "elastic/first";
 
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
-}
-
 int number_from(const Environment& environment, const char* name, int otherwise, int minimum) {
   const auto text = environment(name);
   if (!text) return otherwise;
@@ -46,13 +42,8 @@ int number_from(const Environment& environment, const char* name, int otherwise,
 
 // The address at which others reach this process: the one from which it reaches the master.
 std::string door_host(const ParticipantOptions& options, const std::string& master) {
-  const std::string& wanted = options.init.group.network_interface;
-  const char* variable = std::getenv("LOCKSTEP_INTERFACE");
-  SocketAddress address = value_or_throw(choose_local_address(wanted.empty() && variable != nullptr ? variable : wanted,
-                                                              master.empty() ? "127.0.0.1" : master));
-  const std::string text = address.to_string();  // "host:port", "[host]:port"
-  const std::string host = text.substr(0, text.rfind(':'));
-  return host.front() == '[' ? host.substr(1, host.size() - 2) : host;
+  const std::string wanted = wanted_interface(options.init.group.network_interface);
+  return value_or_throw(choose_local_address(wanted, master.empty() ? "127.0.0.1" : master)).host();
 }
 
 }  // namespace
@@ -200,9 +191,9 @@ std::optional<Participant::RankStart> Participant::try_first_generation(Store& s
     if (deadline.expired() || (error.code() != StatusCode::peer_lost && error.code() != StatusCode::timed_out)) throw;
     log_warn("the first generation was not formed, trying again: {}", error.what());
   }
-  const auto known = store.list(kFirstGeneration, Deadline::after(milliseconds(1000)));
-  if (known.ok() && !known->empty()) {
-    const Generation first = value_or_throw(parse_generation(known->begin()->second));
+  const auto known = read_now(store, kFirstGeneration, Deadline::after(milliseconds(1000)));
+  if (known.ok() && *known) {
+    const Generation first = value_or_throw(parse_generation(**known));
     if (first.rank_of(self_.id) >= 0) accept(first);
   }
   return std::nullopt;

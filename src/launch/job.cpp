@@ -6,16 +6,12 @@
 #include <array>
 #include <ctime>
 
+#include "base/host_name.h"
 #include "base/random.h"
 #include "launch/options/core_binding.h"
 
 namespace lockstep::launch {
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this host";
-}
 
 // torchrun's "none" where several nodes must agree on it without having spoken.
 std::string make_run_id(const RunOptions& options) {

@@ -8,7 +8,7 @@
 
 namespace lockstep::mpi {
 
-Work Channel::submit(Operation operation) {
+Work Channel::submit(ChannelOperation operation) {
   auto work = std::make_shared<detail::WorkState>();
   operation.work = work;
   operation.issued = Deadline::Clock::now();
@@ -68,12 +68,12 @@ bool Channel::advance() {
 }
 
 bool Channel::take_submitted() {
-  std::vector<Operation> taken;
+  std::vector<ChannelOperation> taken;
   {
     const std::lock_guard lock(mutex_);
     taken.swap(submitted_);
   }
-  for (Operation& operation : taken) {
+  for (ChannelOperation& operation : taken) {
     if (operation.collective) {
       waiting_.push_back(std::move(operation));
     } else if (failure().ok()) {
@@ -88,14 +88,14 @@ bool Channel::take_submitted() {
 
 bool Channel::start_next() {
   if (collective_runs_ || waiting_.empty()) return false;
-  Operation operation = std::move(waiting_.front());
+  ChannelOperation operation = std::move(waiting_.front());
   waiting_.pop_front();
   collective_runs_ = start(std::move(operation));
   return true;
 }
 
 // True if it runs.
-bool Channel::start(Operation operation) {
+bool Channel::start(ChannelOperation operation) {
   if (const int code = operation.start(&operation.request); code != 0) {
     const Status error = mpi_error(operation, code);
     fail(error, true);
@@ -124,7 +124,7 @@ bool Channel::test_running() {
         continue;
       }
     }
-    Operation operation = std::move(running_[i]);
+    ChannelOperation operation = std::move(running_[i]);
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
     if (operation.collective) collective_runs_ = false;
     Status outcome;
@@ -145,8 +145,8 @@ void Channel::check() {
     if (const Status health = settings_.health(); !health.ok()) return fail(health, false);
   }
   const auto now = Deadline::Clock::now();
-  const auto expired = [&](const Operation& operation) { return operation.deadline.when() <= now; };
-  for (const Operation& operation : running_) {
+  const auto expired = [&](const ChannelOperation& operation) { return operation.deadline.when() <= now; };
+  for (const ChannelOperation& operation : running_) {
     if (!expired(operation)) continue;
     if (!operation.collective || !settings_.ask_who_is_missing) {
       return fail(Status(StatusCode::timed_out,
@@ -161,7 +161,7 @@ void Channel::check() {
     settings_.ask_who_is_missing();
   }
   // One that waits for its turn has its own deadline; the one in front of it is what holds it up.
-  for (const Operation& operation : waiting_) {
+  for (const ChannelOperation& operation : waiting_) {
     if (expired(operation) && !expired_ && !running_.empty()) {
       return fail(Status(StatusCode::timed_out,
                          fmt::format("{}: not even started within {}, because {} is not complete", describe(operation),
@@ -171,7 +171,7 @@ void Channel::check() {
   }
 }
 
-void Channel::end(Operation operation, const Status& outcome) {
+void Channel::end(ChannelOperation operation, const Status& outcome) {
   operation.start = nullptr;
   operation.then = nullptr;
   operation.finish = nullptr;
@@ -190,9 +190,9 @@ void Channel::end(Operation operation, const Status& outcome) {
 
 void Channel::end_all(const Status& reason) {
   if (!running_.empty()) {
-    std::vector<Operation> left_behind;
-    for (Operation& operation : running_) {
-      Operation rest;
+    std::vector<ChannelOperation> left_behind;
+    for (ChannelOperation& operation : running_) {
+      ChannelOperation rest;
       rest.text = operation.text;
       rest.request = operation.request;
       rest.memory = operation.memory;
@@ -200,18 +200,18 @@ void Channel::end_all(const Status& reason) {
     }
     settings_.abandon(std::move(left_behind));
   }
-  std::vector<Operation> running;
+  std::vector<ChannelOperation> running;
   running.swap(running_);
   collective_runs_ = false;
-  std::deque<Operation> waiting;
+  std::deque<ChannelOperation> waiting;
   waiting.swap(waiting_);
-  for (Operation& operation : running) end(std::move(operation), reason);
-  for (Operation& operation : waiting) end(std::move(operation), reason);
+  for (ChannelOperation& operation : running) end(std::move(operation), reason);
+  for (ChannelOperation& operation : waiting) end(std::move(operation), reason);
 }
 
 void Channel::set_front() {
-  const Operation* front = waiting_.empty() ? nullptr : &waiting_.front();
-  for (const Operation& operation : running_) {
+  const ChannelOperation* front = waiting_.empty() ? nullptr : &waiting_.front();
+  for (const ChannelOperation& operation : running_) {
     if (operation.collective) front = &operation;
   }
   const std::lock_guard lock(mutex_);
@@ -224,12 +224,12 @@ void Channel::set_front() {
   standing_.front_issued = front != nullptr ? front->issued : Deadline::Clock::time_point{};
 }
 
-std::string Channel::describe(const Operation& operation) const {
+std::string Channel::describe(const ChannelOperation& operation) const {
   if (!operation.collective) return fmt::format("{}: {}", settings_.name, operation.text);
   return fmt::format("{}: operation #{}, {}", settings_.name, operation.sequence, operation.text);
 }
 
-Status Channel::mpi_error(const Operation& operation, int code) const {
+Status Channel::mpi_error(const ChannelOperation& operation, int code) const {
   std::array<char, 1024> text{};
   settings_.mpi->error_text(code, text.data(), text.size());
   return Status(StatusCode::unavailable,

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lockstep/communicator/work.h"
-#include "mpi/operation.h"
+#include "mpi/channel_operation.h"
 
 namespace lockstep::mpi {
 
@@ -44,12 +44,12 @@ class Channel {
     std::function<void()> ask_who_is_missing = {};
     std::function<void()> wake = {};  // there is something for the progress thread to do
     // Takes what MPI may still write to. Never returns it.
-    std::function<void(std::vector<Operation>)> abandon = {};
+    std::function<void(std::vector<ChannelOperation>)> abandon = {};
   };
   explicit Channel(Settings settings) : settings_(std::move(settings)) {}
 
   // From any thread. After a failure the Work is complete at once, with it.
-  Work submit(Operation operation);
+  Work submit(ChannelOperation operation);
   // Ends the channel here; the first reason counts. With `tell_others` the other ranks hear of it.
   void fail(const Status& reason, bool tell_others);
   Status failure() const;
@@ -65,26 +65,26 @@ class Channel {
  private:
   bool take_submitted();
   bool start_next();
-  bool start(Operation operation);
+  bool start(ChannelOperation operation);
   bool test_running();
-  void end(Operation operation, const Status& outcome);
+  void end(ChannelOperation operation, const Status& outcome);
   void end_all(const Status& reason);
-  Status mpi_error(const Operation& operation, int code) const;
-  std::string describe(const Operation& operation) const;
+  Status mpi_error(const ChannelOperation& operation, int code) const;
+  std::string describe(const ChannelOperation& operation) const;
   void set_front();
 
   const Settings settings_;
 
   mutable std::mutex mutex_;
   std::condition_variable idle_;
-  std::vector<Operation> submitted_;  // guarded by mutex_
-  Status failure_;                    // guarded by mutex_
-  Standing standing_;                 // guarded by mutex_
-  std::size_t pending_ = 0;           // guarded by mutex_
+  std::vector<ChannelOperation> submitted_;  // guarded by mutex_
+  Status failure_;                           // guarded by mutex_
+  Standing standing_;                        // guarded by mutex_
+  std::size_t pending_ = 0;                  // guarded by mutex_
 
   // Of the progress thread.
-  std::deque<Operation> waiting_;   // collectives that have not started
-  std::vector<Operation> running_;  // at most one collective
+  std::deque<ChannelOperation> waiting_;   // collectives that have not started
+  std::vector<ChannelOperation> running_;  // at most one collective
   bool collective_runs_ = false;
   bool expired_ = false;  // a deadline has passed, and the channel lives on until somebody says who is missing
 };

@@ -32,9 +32,9 @@ lockstep_mpi_plugin scripted_mpi() {
 
 class MpiChannel : public ::testing::Test {
  protected:
-  Operation operation(const std::string& text, lockstep_mpi_request* request,
-                      milliseconds timeout = std::chrono::hours(1)) {
-    Operation result;
+  ChannelOperation operation(const std::string& text, lockstep_mpi_request* request,
+                             milliseconds timeout = std::chrono::hours(1)) {
+    ChannelOperation result;
     result.text = text;
     result.timeout = timeout;
     result.start = [this, text, request](lockstep_mpi_request** started) {
@@ -51,19 +51,19 @@ class MpiChannel : public ::testing::Test {
   int start_code_ = 0;
   int questions_ = 0;
   std::vector<std::string> started_;
-  std::vector<Operation> abandoned_;
+  std::vector<ChannelOperation> abandoned_;
   Channel channel_{{.mpi = &mpi_,
                     .name = "group 'g'",
                     .health = [this] { return health_; },
                     .tell_others = [this](const Status& reason) { told_ = reason; },
                     .ask_who_is_missing = [this] { ++questions_; },
                     .wake = [] {},
-                    .abandon = [this](std::vector<Operation> left) { abandoned_ = std::move(left); }}};
+                    .abandon = [this](std::vector<ChannelOperation> left) { abandoned_ = std::move(left); }}};
   lockstep_mpi_request first_, second_;
 };
 
 TEST_F(MpiChannel, AnOperationOfTwoCallsIsOneOperation) {
-  Operation two = operation("a", &first_);
+  ChannelOperation two = operation("a", &first_);
   two.then = [this](lockstep_mpi_request** request) {
     started_.push_back("a, second call");
     *request = &second_;
@@ -86,7 +86,7 @@ TEST_F(MpiChannel, AnOperationOfTwoCallsIsOneOperation) {
 }
 
 TEST_F(MpiChannel, ASecondCallThatFailsEndsTheGroup) {
-  Operation two = operation("a", &first_);
+  ChannelOperation two = operation("a", &first_);
   two.then = [](lockstep_mpi_request**) { return 7; };
   const Work work = channel_.submit(std::move(two));
   first_.done = true;
@@ -115,7 +115,7 @@ TEST_F(MpiChannel, CollectivesRunOneAfterTheOther) {
 
 TEST_F(MpiChannel, MessagesDoNotWaitForCollectives) {
   channel_.submit(operation("a", &first_));
-  Operation message = operation("send", &second_);
+  ChannelOperation message = operation("send", &second_);
   message.collective = false;
   second_.done = true;
   const Work sent = channel_.submit(std::move(message));
@@ -143,7 +143,7 @@ TEST_F(MpiChannel, AnErrorAtTheStartCountsToo) {
 
 TEST_F(MpiChannel, ALostPeerEndsAllAndMemoryInUseIsKept) {
   auto memory = std::make_shared<int>(7);
-  Operation running = operation("a", &first_);
+  ChannelOperation running = operation("a", &first_);
   running.memory = memory;
   const Work first = channel_.submit(std::move(running));
   const Work second = channel_.submit(operation("b", &second_));
@@ -174,7 +174,7 @@ TEST_F(MpiChannel, ADeadlineAsksOnceWhoIsMissing) {
 }
 
 TEST_F(MpiChannel, AMessageNamesItsPeerByItself) {
-  Operation message = operation("recv from rank 2", &first_, milliseconds(0));
+  ChannelOperation message = operation("recv from rank 2", &first_, milliseconds(0));
   message.collective = false;
   const Work work = channel_.submit(std::move(message));
   channel_.advance();
@@ -185,7 +185,7 @@ TEST_F(MpiChannel, AMessageNamesItsPeerByItself) {
 }
 
 TEST_F(MpiChannel, WhatFollowsTheOperationMayFailIt) {
-  Operation receive = operation("recv", &first_);
+  ChannelOperation receive = operation("recv", &first_);
   receive.finish = [](std::size_t received) {
     return received == 2 ? Status() : Status(StatusCode::mismatch, std::to_string(received) + " came");
   };

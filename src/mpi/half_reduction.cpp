@@ -66,7 +66,7 @@ bool rounds_once(DType dtype, ReduceOp op) {
          (op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::prod);
 }
 
-void HalfReduction::all_reduce(Operation& operation, Buffer data) const {
+void HalfReduction::all_reduce(ChannelOperation& operation, Buffer data) const {
   const auto parts = std::make_shared<Parts>(*this, data.dtype, part_of(data.count, size));
   operation.memory = parts;
   operation.start = [=](lockstep_mpi_request** request) {
@@ -84,7 +84,7 @@ void HalfReduction::all_reduce(Operation& operation, Buffer data) const {
   };
 }
 
-void HalfReduction::reduce(Operation& operation, Buffer data, int root) const {
+void HalfReduction::reduce(ChannelOperation& operation, Buffer data, int root) const {
   all_reduce(operation, data);
   const auto parts = std::static_pointer_cast<Parts>(operation.memory);
   operation.then = [=, call = *this](lockstep_mpi_request** request) {
@@ -95,7 +95,7 @@ void HalfReduction::reduce(Operation& operation, Buffer data, int root) const {
   if (rank != root) operation.finish = nullptr;
 }
 
-void HalfReduction::reduce_scatter(Operation& operation, ConstBuffer input, Buffer output) const {
+void HalfReduction::reduce_scatter(ChannelOperation& operation, ConstBuffer input, Buffer output) const {
   const auto parts = std::make_shared<Parts>(*this, input.dtype, output.count);
   operation.memory = parts;
   operation.start = [=](lockstep_mpi_request** request) {

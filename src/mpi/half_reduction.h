@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "lockstep/collectives/types.h"
-#include "mpi/operation.h"
+#include "mpi/channel_operation.h"
 
 namespace lockstep::mpi {
 
@@ -26,10 +26,10 @@ struct HalfReduction {
   ReduceOp op;
   std::shared_ptr<void> memory;
 
-  void all_reduce(Operation& operation, Buffer data) const;
-  void reduce(Operation& operation, Buffer data, int root) const;
+  void all_reduce(ChannelOperation& operation, Buffer data) const;
+  void reduce(ChannelOperation& operation, Buffer data, int root) const;
   // `input` has size * output.count elements. The two may overlap.
-  void reduce_scatter(Operation& operation, ConstBuffer input, Buffer output) const;
+  void reduce_scatter(ChannelOperation& operation, ConstBuffer input, Buffer output) const;
 };
 
 }  // namespace lockstep::mpi

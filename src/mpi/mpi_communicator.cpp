@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "mpi/operation_builder.h"
 
 namespace lockstep::mpi {
 
@@ -32,24 +33,24 @@ std::shared_ptr<MpiCommunicator> MpiCommunicator::make(const MpiWorld& world, co
   // keep the watch group alive, which must end before the job's store.
   MpiJob* const job = world.job.get();
   const std::weak_ptr<Communicator> watched = world.watch;
-  state->channel = std::make_shared<Channel>(
-      Channel::Settings{.mpi = &job->engine->mpi(),
-                        .name = full_name,
-                        .health =
-                            [watched, job] {
-                              const auto watch = watched.lock();
-                              const Status health = watch ? watch->health() : Status();
-                              job->engine->note(health);
-                              return health;
-                            },
-                        .tell_others =
-                            [watched, job](const Status& reason) {
-                              job->engine->note(reason);
-                              if (const auto watch = watched.lock()) watch->abort(reason);
-                            },
-                        .ask_who_is_missing = [job] { job->supervisor->wake(); },
-                        .wake = [job] { job->engine->wake(); },
-                        .abandon = [job](std::vector<Operation> left) { job->engine->abandon(std::move(left)); }});
+  state->channel = std::make_shared<Channel>(Channel::Settings{
+      .mpi = &job->engine->mpi(),
+      .name = full_name,
+      .health =
+          [watched, job] {
+            const auto watch = watched.lock();
+            const Status health = watch ? watch->health() : Status();
+            job->engine->note(health);
+            return health;
+          },
+      .tell_others =
+          [watched, job](const Status& reason) {
+            job->engine->note(reason);
+            if (const auto watch = watched.lock()) watch->abort(reason);
+          },
+      .ask_who_is_missing = [job] { job->supervisor->wake(); },
+      .wake = [job] { job->engine->wake(); },
+      .abandon = [job](std::vector<ChannelOperation> left) { job->engine->abandon(std::move(left)); }});
   job->engine->add(state->channel);
   job->supervisor->add({.key = key,
                         .name = full_name,
@@ -128,26 +129,15 @@ Status MpiCommunicator::health() const {
   return state_->watch->health();
 }
 
-Operation MpiCommunicator::make_operation(std::string text, std::optional<std::chrono::milliseconds> timeout) const {
-  Operation operation;
-  operation.text = std::move(text);
-  operation.timeout = timeout.value_or(state_->timeout);
-  return operation;
-}
-
-HalfReduction MpiCommunicator::half_reduction(ReduceOp op, Memory memory) const {
-  return {&state_->job->engine->mpi(), state_->comm, rank(), size(), op, std::move(memory)};
-}
-
-Work MpiCommunicator::submit(std::string text, std::optional<std::chrono::milliseconds> timeout, Memory memory,
-                             std::function<int(lockstep_mpi_request**)> start,
-                             std::function<Status(std::size_t)> finish, bool collective) {
-  Operation operation = make_operation(std::move(text), timeout);
-  operation.collective = collective;
-  operation.start = std::move(start);
-  operation.finish = std::move(finish);
-  operation.memory = std::move(memory);
-  return state_->channel->submit(std::move(operation));
+Work MpiCommunicator::submit(const Operation& operation, Memory memory) {
+  const OperationContext context{.mpi = &state_->job->engine->mpi(),
+                                 .comm = state_->comm,
+                                 .library = library(),
+                                 .rank = rank(),
+                                 .size = size(),
+                                 .highest_tag = state_->job->engine->world().highest_tag,
+                                 .timeout = state_->timeout};
+  return state_->channel->submit(build_operation(operation, context, std::move(memory)));
 }
 
 }  // namespace lockstep::mpi

@@ -6,14 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/communicator/call_options.h"
+#include "lockstep/collectives/call_options.h"
 #include "lockstep/communicator/work.h"
-#include "mpi/half_reduction.h"
 #include "mpi/mpi_job.h"
 
 namespace lockstep::mpi {
 
-// The contract of the calls is Communicator's (lockstep/group/process_group.h), with these differences:
+// The contract of the calls is Communicator's (lockstep/communicator/communicator.h), with these differences:
 // - avg is the sum, divided.
 // - Whether all ranks get the same bits, and the same in every run, is MPI's affair; but sums and products of 16-bit
 //   floats are Lockstep's own (half_reduction.h).
@@ -39,19 +38,7 @@ class MpiCommunicator {
   const std::string& library() const { return state_->library; }  // "Open MPI v4.1.4"
 
   using Memory = std::shared_ptr<void>;
-  Work all_reduce(Buffer data, const ReduceOptions& options = {}, Memory memory = {});
-  Work reduce(Buffer data, int root, const ReduceOptions& options = {}, Memory memory = {});
-  Work broadcast(Buffer data, int root, const CallOptions& options = {}, Memory memory = {});
-  Work all_gather(ConstBuffer input, Buffer output, const CallOptions& options = {}, Memory memory = {});
-  Work all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
-                    const CallOptions& options = {}, Memory memory = {});
-  Work reduce_scatter(ConstBuffer input, Buffer output, const ReduceOptions& options = {}, Memory memory = {});
-  Work gather(ConstBuffer input, Buffer output, int root, const CallOptions& options = {}, Memory memory = {});
-  Work scatter(ConstBuffer input, Buffer output, int root, const CallOptions& options = {}, Memory memory = {});
-  Work all_to_all(ConstBuffer input, Buffer output, const CallOptions& options = {}, Memory memory = {});
-  Work barrier(const CallOptions& options = {});
-  Work send(ConstBuffer data, int destination, int tag, const CallOptions& options = {}, Memory memory = {});
-  Work recv(Buffer data, int source, int tag, const CallOptions& options = {}, Memory memory = {});
+  Work submit(const Operation& operation, Memory memory = {});
 
   // A group of some ranks of this one; only its members call it. Members of several groups make them in the same order.
   Result<std::shared_ptr<MpiCommunicator>> new_group(std::span<const int> ranks, const std::string& name);
@@ -73,13 +60,6 @@ class MpiCommunicator {
   static std::shared_ptr<MpiCommunicator> make(const MpiWorld& world, const std::string& key, const std::string& name,
                                                std::chrono::milliseconds timeout);
   static void close(const State& state);
-  Operation make_operation(std::string text, std::optional<std::chrono::milliseconds> timeout) const;
-  HalfReduction half_reduction(ReduceOp op, Memory memory) const;
-  Work submit(std::string text, std::optional<std::chrono::milliseconds> timeout, Memory memory,
-              std::function<int(lockstep_mpi_request**)> start, std::function<Status(std::size_t)> finish = {},
-              bool collective = true);
-  // Throws Error(invalid_argument).
-  void check_message(const char* call, const char* what, int peer, int tag, std::size_t count) const;
 
   const std::shared_ptr<State> state_;
   std::mutex mutex_;

@@ -41,7 +41,7 @@ constexpr milliseconds kInVainInterval{100};
 // What MPI may use as long as the process lives: never destroyed.
 struct Abandoned {
   std::mutex mutex;
-  std::vector<Operation> operations;              // guarded by mutex
+  std::vector<ChannelOperation> operations;       // guarded by mutex
   std::vector<lockstep_mpi_comm*> communicators;  // guarded by mutex
 };
 
@@ -274,10 +274,10 @@ bool MpiEngine::a_process_has_ended() {
                      [this](const MemberRecord& other) { return known_to_have_ended(other, self_); });
 }
 
-void MpiEngine::abandon(std::vector<Operation> operations) {
+void MpiEngine::abandon(std::vector<ChannelOperation> operations) {
   set_failed();
   const std::lock_guard lock(abandoned().mutex);
-  for (Operation& operation : operations) abandoned().operations.push_back(std::move(operation));
+  for (ChannelOperation& operation : operations) abandoned().operations.push_back(std::move(operation));
 }
 
 void MpiEngine::abandon(lockstep_mpi_comm* communicator) {

@@ -62,7 +62,7 @@ class MpiEngine {
   // The processes of the job, so that MPI_Finalize does not wait for one that has ended.
   void set_processes(MemberRecord self, std::vector<MemberRecord> all);
   // Keeps the memory of requests that MPI still has, for ever.
-  void abandon(std::vector<Operation> operations);
+  void abandon(std::vector<ChannelOperation> operations);
   // Keeps the communicator of a group that has failed: MPI is not called for it any more.
   static void abandon(lockstep_mpi_comm* communicator);
   bool on_progress_thread() const { return std::this_thread::get_id() == thread_id_; }

@@ -57,7 +57,7 @@ Status exchange(const std::shared_ptr<MpiEngine>& engine, const char* what, cons
   LOCKSTEP_RETURN_IF_ERROR(engine->run(what, call, Deadline::after(deadline.remaining() + std::chrono::seconds(2))));
   if (*done != 0) return {};
   engine->set_failed();
-  engine->abandon({Operation{.text = what, .start = nullptr, .memory = memory}});
+  engine->abandon({ChannelOperation{.text = what, .start = nullptr, .memory = memory}});
   return {StatusCode::timed_out,
           fmt::format("{}: not all {} processes of the job took part in time", what, engine->world().size)};
 }
@@ -106,14 +106,12 @@ Result<Others> introduce(const std::shared_ptr<MpiEngine>& engine, lockstep_mpi_
 // Loopback where that reaches everybody; else the address that leads to another host of the job.
 Result<std::string> address_to_bind(const Others& others) {
   if (others.one_network) return std::string("127.0.0.1");
-  const char* const wanted = std::getenv("LOCKSTEP_INTERFACE");
-  Result<SocketAddress> address = choose_local_address(wanted != nullptr ? wanted : "", others.other_host);
+  const std::string wanted = wanted_interface();
+  Result<SocketAddress> address = choose_local_address(wanted, others.other_host);
   // A name that this host cannot resolve, or resolves to itself, tells nothing.
-  if (wanted == nullptr && (!address.ok() || address->is_loopback())) address = choose_local_address("", "");
+  if (wanted.empty() && (!address.ok() || address->is_loopback())) address = choose_local_address("", "");
   if (!address.ok()) return address.status();
-  const Result<HostPort> parts = parse_host_port(address->to_string());
-  if (!parts.ok()) return parts.status();
-  return parts->host;
+  return address->host();
 }
 
 Status open_store(const Others& others, const std::string& secret, MpiJob* job, Invitation* invitation) {

@@ -22,9 +22,9 @@ namespace {
 constexpr std::chrono::milliseconds kLinkCheckInterval{100};
 constexpr std::chrono::milliseconds kConnectAttempt{500};
 
-std::string setting(const std::string& given, const char* variable) {
-  if (!given.empty()) return given;
-  const char* value = std::getenv(variable);
+std::string wanted_host_id(const std::string& option) {
+  if (!option.empty()) return option;
+  const char* value = std::getenv("LOCKSTEP_HOST_ID");
   return value != nullptr ? value : "";
 }
 
@@ -114,7 +114,7 @@ class MeshBuilder {
   }
 
   Result<SocketAddress> listen_for_other_hosts(LinkAcceptor& acceptor) {
-    const std::string wanted = setting(options_.network_interface, "LOCKSTEP_INTERFACE");
+    const std::string wanted = wanted_interface(options_.network_interface);
     bool one_network = !session_.self().network_space.empty();
     for (const auto& record : context_.members) one_network &= record.network_space == session_.self().network_space;
     // Hosts that are only called so (LOCKSTEP_HOST_ID) meet on loopback.
@@ -229,7 +229,7 @@ Result<Mesh> alone(const std::string& scope, const MemberRecord& self) {
 }
 
 Result<Mesh> form(const MeetingPoint& where, const Secret& secret, const MeshOptions& options, Deadline deadline) {
-  const MemberRecord self = claim_rank(where.rank, where.world_size, setting(options.host_id, "LOCKSTEP_HOST_ID"));
+  const MemberRecord self = claim_rank(where.rank, where.world_size, wanted_host_id(options.host_id));
   if (where.world_size == 1) return alone(options.scope, self);
   auto listener = listen_on(abstract_unix_address(self.unix_name));
   if (!listener.ok()) return listener.status();

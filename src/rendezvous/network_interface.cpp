@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -24,12 +25,6 @@ struct InterfaceAddress {
   // Smaller is better: IPv4, then IPv6, then what needs a scope to be reached.
   int preference = 0;
 };
-
-std::string host_text(const SocketAddress& address) {
-  const std::string text = address.to_string();
-  const std::string host = text.substr(0, text.rfind(':'));
-  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
-}
 
 Result<std::vector<InterfaceAddress>> interface_addresses() {
   ifaddrs* list = nullptr;
@@ -61,7 +56,7 @@ Result<std::vector<InterfaceAddress>> interface_addresses() {
 
 std::string describe(const std::vector<InterfaceAddress>& interfaces) {
   std::vector<std::string> texts;
-  for (const auto& item : interfaces) texts.push_back(fmt::format("{} ({})", item.name, host_text(item.address)));
+  for (const auto& item : interfaces) texts.push_back(fmt::format("{} ({})", item.name, item.address.host()));
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
@@ -69,7 +64,7 @@ Result<SocketAddress> find_wanted(const std::string& wanted) {
   const auto interfaces = interface_addresses();
   if (!interfaces.ok()) return interfaces.status();
   for (const auto& item : *interfaces) {
-    if (item.name == wanted || host_text(item.address) == wanted) return item.address;
+    if (item.name == wanted || item.address.host() == wanted) return item.address;
   }
   return Status(StatusCode::invalid_argument,
                 fmt::format("the network interface is '{}'; expected the name or the address of an interface of this "
@@ -104,6 +99,12 @@ Result<SocketAddress> choose_local_address(const std::string& wanted, const std:
   if (!interfaces.ok()) return interfaces.status();
   if (interfaces->empty()) return Status(StatusCode::unavailable, "no network interface of this host is up");
   return interfaces->front().address;
+}
+
+std::string wanted_interface(const std::string& option) {
+  if (!option.empty()) return option;
+  const char* variable = std::getenv("LOCKSTEP_INTERFACE");
+  return variable != nullptr ? variable : "";
 }
 
 }  // namespace lockstep

@@ -14,4 +14,7 @@ namespace lockstep {
 // loopback. The port is 0. Errors list the interfaces that there are.
 Result<SocketAddress> choose_local_address(const std::string& wanted, const std::string& towards);
 
+// What the user wants for choose_local_address(): `option`, or LOCKSTEP_INTERFACE if that is empty; may be empty.
+std::string wanted_interface(const std::string& option = "");
+
 }  // namespace lockstep

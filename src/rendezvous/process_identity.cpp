@@ -8,6 +8,7 @@
 #include <climits>
 #include <fstream>
 
+#include "base/host_name.h"
 #include "base/random.h"
 
 namespace lockstep {
@@ -24,11 +25,6 @@ std::string link_target(const char* path) {
   std::array<char, PATH_MAX> target{};
   const auto size = ::readlink(path, target.data(), target.size());
   return size > 0 ? std::string(target.data(), static_cast<std::size_t>(size)) : std::string();
-}
-
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 // Empty where the machine or the namespace cannot be told: then nothing may be compared.

@@ -1,5 +1,7 @@
 #include "rendezvous/session_store.h"
 
+#include "store/read_now.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -63,11 +65,9 @@ Status SessionStore::remove(const std::string& key) {
 }
 
 Result<std::optional<std::string>> SessionStore::peek(const std::string& key) {
-  const auto found = list(key);
-  if (!found.ok()) return found.status();
-  const auto entry = found->find(key);
-  if (entry == found->end()) return std::optional<std::string>();
-  return std::optional<std::string>(entry->second);
+  auto value = read_now(store_, key, operation_deadline());
+  if (!value.ok()) return explain(value.status());
+  return value;
 }
 
 Result<std::map<std::string, std::string>> SessionStore::list(const std::string& prefix) {

@@ -56,7 +56,7 @@ LOCKSTEP_PROCESS_ROLE(training_rank) {
   torch::optim::Adam optimizer(ddp->parameters(), torch::optim::AdamOptions(0.01));
   DistributedSampler sampler(kSamples, {.shuffle = true, .seed = 5});
   torch::manual_seed(static_cast<std::uint64_t>(100 + job.rank()));
-  checkpoint::State state{.model = *model, .optimizer = &optimizer};
+  checkpoint::State state{.model = *model, .optimizer = optimizer};
   std::optional<checkpoint::Snapshots> snapshots;
   if (folder != nullptr)
     snapshots.emplace(folder, checkpoint::SnapshotOptions{.asynchronous = std::getenv("ASYNC") != nullptr});

@@ -211,53 +211,25 @@ class FakeDeviceGroup final : public ProcessGroup {
     return group_->check(on_host(tensor), op);
   }
 
-  Work all_reduce(const at::Tensor& tensor, const ReduceOptions& options) override {
-    return queued(tensor, tensor,
-                  [&](const at::Tensor& in, const at::Tensor&) { return group_->all_reduce(in, options); });
-  }
-  Work reduce(const at::Tensor& tensor, int root, const ReduceOptions& options) override {
-    return queued(tensor, tensor,
-                  [&](const at::Tensor& in, const at::Tensor&) { return group_->reduce(in, root, options); });
-  }
-  Work broadcast(const at::Tensor& tensor, int root, const CallOptions& options) override {
-    return queued(tensor, tensor,
-                  [&](const at::Tensor& in, const at::Tensor&) { return group_->broadcast(in, root, options); });
-  }
-  Work all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) override {
-    return queued(input, output,
-                  [&](const at::Tensor& in, const at::Tensor& out) { return group_->all_gather(in, out, options); });
-  }
-  Work all_gather_v(const at::Tensor& input, const at::Tensor& output, std::span<const std::size_t> counts,
-                    const CallOptions& options) override {
-    return queued(input, output, [&](const at::Tensor& in, const at::Tensor& out) {
-      return group_->all_gather_v(in, out, counts, options);
-    });
-  }
-  Work reduce_scatter(const at::Tensor& input, const at::Tensor& output, const ReduceOptions& options) override {
-    return queued(input, output, [&](const at::Tensor& in, const at::Tensor& out) {
-      return group_->reduce_scatter(in, out, options);
-    });
-  }
-  Work gather(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) override {
-    return queued(input, output,
-                  [&](const at::Tensor& in, const at::Tensor& out) { return group_->gather(in, out, root, options); });
-  }
-  Work scatter(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) override {
-    return queued(input, output,
-                  [&](const at::Tensor& in, const at::Tensor& out) { return group_->scatter(in, out, root, options); });
-  }
-  Work all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) override {
-    return queued(input, output,
-                  [&](const at::Tensor& in, const at::Tensor& out) { return group_->all_to_all(in, out, options); });
-  }
-  Work barrier(const CallOptions& options) override { return group_->barrier(options); }
-  Work send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) override {
-    return queued(tensor, {},
-                  [&](const at::Tensor& in, const at::Tensor&) { return group_->send(in, destination, tag, options); });
-  }
-  Work recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) override {
-    return queued(tensor, tensor,
-                  [&](const at::Tensor& in, const at::Tensor&) { return group_->recv(in, source, tag, options); });
+  // Runs the operation on copies. The result reaches the device with the first wait.
+  Work submit(const TensorOperation& operation) override {
+    const at::Tensor& any = operation.tensor();
+    if (!any.defined() || any.device().type() != kFake) return group_->submit(operation);
+    TensorOperation copied = operation;
+    if (operation.input.defined()) copied.input = on_host(operation.input).clone();
+    if (operation.output.defined()) {
+      copied.output = operation.output.is_same(operation.input) ? copied.input : on_host(operation.output).clone();
+    }
+    const Work work = group_->submit(copied);
+    auto state = std::make_shared<detail::WorkState>();
+    state->set_arrival(
+        [work, output = operation.output, out = copied.output, once = std::make_shared<std::once_flag>()] {
+          const Status status = work.wait(Deadline::at(Deadline::Clock::time_point::max()));
+          if (status.ok() && output.defined()) std::call_once(*once, [&] { on_host(output).copy_(out); });
+          return status;
+        });
+    state->complete(Status());
+    return Work(state);
   }
 
   at::Tensor empty(std::int64_t count, at::ScalarType dtype, at::Device device) override {
@@ -273,25 +245,6 @@ class FakeDeviceGroup final : public ProcessGroup {
   }
 
  private:
-  // Runs the operation on copies. The result comes to the device with the first wait.
-  template <typename Issue>
-  static Work queued(const at::Tensor& input, const at::Tensor& output, const Issue& issue) {
-    const at::Tensor& any = input.defined() ? input : output;
-    if (any.device().type() != kFake) return issue(input, output);
-    const at::Tensor in = input.defined() ? on_host(input).clone() : at::Tensor();
-    at::Tensor out = in;
-    if (output.defined() && !output.is_same(input)) out = on_host(output).clone();
-    const Work work = issue(in, output.defined() ? out : at::Tensor());
-    auto state = std::make_shared<detail::WorkState>();
-    state->set_arrival([work, output, out, once = std::make_shared<std::once_flag>()] {
-      const Status status = work.wait(Deadline::at(Deadline::Clock::time_point::max()));
-      if (status.ok() && output.defined()) std::call_once(*once, [&] { on_host(output).copy_(out); });
-      return status;
-    });
-    state->complete(Status());
-    return Work(state);
-  }
-
   const std::shared_ptr<ProcessGroup> group_;
 };
 

@@ -52,7 +52,7 @@ int run_logged_training(const TrainingPlan& plan) {
   torch::nn::Sequential model(torch::nn::Linear(8, 32), torch::nn::ReLU(), torch::nn::Linear(32, 1));
   torch::optim::Adam optimizer(model->parameters(), 1e-2);
   Log log(plan.folder);
-  elastic::State state{.model = *model, .optimizer = &optimizer};
+  elastic::State state{.model = *model, .optimizer = optimizer};
   state.sampler = DistributedSamplerState{.seed = 3, .dataset_size = plan.samples};
   elastic::Options options{.peer_timeout = std::chrono::milliseconds(plan.heartbeat_ms),
                            .silent_timeout = std::chrono::milliseconds(plan.silence_ms)};

@@ -24,10 +24,10 @@ LOCKSTEP_PROCESS_ROLE(fake_rank) {
       return 3;
     }
     std::vector<float> data(1000, 2.5F);
-    (*world)->all_reduce(Buffer(std::span(data)), {.op = ReduceOp::avg}).wait();
+    (*world)->submit(Operation::all_reduce(Buffer(std::span(data)), {.op = ReduceOp::avg})).wait();
     const int ranks[] = {0};
     auto group = (*world)->new_group(ranks, "again");
-    (*group)->all_reduce(Buffer(std::span(data))).wait();
+    (*group)->submit(Operation::all_reduce(Buffer(std::span(data)))).wait();
     if (data[999] != 2.5F) return 1;
     std::cout << (*world)->describe() << "life " << life << std::endl;
   }
@@ -36,10 +36,12 @@ LOCKSTEP_PROCESS_ROLE(fake_rank) {
 
 LOCKSTEP_PROCESS_ROLE(failing_fake_rank) {
   auto world = MpiCommunicator::create_world("mpi", {});
-  const Work failed = (*world)->barrier();
+  const Work failed = (*world)->submit(Operation::barrier());
   std::cout << failed.wait(in_seconds(10)).to_string() << '\n' << (*world)->health().to_string() << std::endl;
   std::vector<float> data(10);
-  std::cout << "then: " << (*world)->all_reduce(Buffer(std::span(data))).wait(in_seconds(10)).to_string() << std::endl;
+  std::cout << "then: "
+            << (*world)->submit(Operation::all_reduce(Buffer(std::span(data)))).wait(in_seconds(10)).to_string()
+            << std::endl;
   return 0;
 }
 

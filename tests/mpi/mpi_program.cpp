@@ -25,7 +25,7 @@ lockstep::Result<std::shared_ptr<MpiCommunicator>> join() {
 
 double sum_over(MpiCommunicator& world) {
   double sum = 1;
-  world.all_reduce(lockstep::Buffer(std::span(&sum, 1))).wait();
+  world.submit(lockstep::Operation::all_reduce(lockstep::Buffer(std::span(&sum, 1)))).wait();
   return sum;
 }
 
@@ -36,7 +36,7 @@ int beside(int size) {
     if (!world.ok()) return say(world.status().to_string()), 1;
     double mine = 1;
     double theirs = 0;
-    const lockstep::Work work = (*world)->barrier();
+    const lockstep::Work work = (*world)->submit(lockstep::Operation::barrier());
     MPI_Allreduce(&mine, &theirs, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     work.wait();
     if (theirs != size || sum_over(**world) != size) return 1;
@@ -54,7 +54,8 @@ int finalize_first(int size) {
   // while ours still looks for more to do.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   MPI_Finalize();
-  const lockstep::Status later = (*world)->barrier().wait(lockstep::Deadline::after(std::chrono::seconds(10)));
+  const lockstep::Status later =
+      (*world)->submit(lockstep::Operation::barrier()).wait(lockstep::Deadline::after(std::chrono::seconds(10)));
   say(later.to_string());
   return later.ok() ? 1 : 0;
 }

@@ -82,11 +82,11 @@ void reduces(const World& world) {
       if (op >= static_cast<int>(ReduceOp::bit_and) && std::is_floating_point_v<T>) continue;
       const std::string what = fmt::format("{} of {} {}", to_string(reduce_op), count, to_string(dtype_of<T>()));
       auto data = numbers<T>(count, world->rank());
-      world->all_reduce(Buffer(std::span(data)), {.op = reduce_op}).wait();
+      world->submit(Operation::all_reduce(Buffer(std::span(data)), {.op = reduce_op})).wait();
       for (std::size_t i = 0; i < count; ++i)
         require(data[i] == expected<T>(i, world->size(), reduce_op), "all_reduce " + what);
       data = numbers<T>(count, world->rank());
-      world->reduce(Buffer(std::span(data)), world->size() - 1, {.op = reduce_op}).wait();
+      world->submit(Operation::reduce(Buffer(std::span(data)), world->size() - 1, {.op = reduce_op})).wait();
       for (std::size_t i = 0; i < count && world->rank() == world->size() - 1; ++i) {
         require(data[i] == expected<T>(i, world->size(), reduce_op), "reduce " + what);
       }
@@ -95,7 +95,9 @@ void reduces(const World& world) {
   const auto size = static_cast<std::size_t>(world->size());
   auto input = numbers<T>(size * 10, world->rank());
   std::vector<T> part(10);
-  world->reduce_scatter(ConstBuffer(std::span(std::as_const(input))), Buffer(std::span(part)), {.op = ReduceOp::avg})
+  world
+      ->submit(Operation::reduce_scatter(ConstBuffer(std::span(std::as_const(input))), Buffer(std::span(part)),
+                                         {.op = ReduceOp::avg}))
       .wait();
   for (std::size_t i = 0; i < 10; ++i) {
     require(part[i] == expected<T>(static_cast<std::size_t>(world->rank()) * 10 + i, world->size(), ReduceOp::avg),
@@ -111,34 +113,34 @@ void reduces_halves(const World& world) {
     return BFloat16{static_cast<std::uint16_t>(bits >> 16)};
   };
   std::vector<BFloat16> data(1001, bfloat(1.5F));
-  world->all_reduce(Buffer(std::span(data))).wait();
+  world->submit(Operation::all_reduce(Buffer(std::span(data)))).wait();
   for (const BFloat16 value : data)
     require(value.bits == bfloat(1.5F * static_cast<float>(world->size())).bits, "sum of bf16");
   std::vector<Float16> half(1001, Float16{0x4000});  // 2
-  world->all_reduce(Buffer(std::span(half)), {.op = ReduceOp::avg}).wait();
+  world->submit(Operation::all_reduce(Buffer(std::span(half)), {.op = ReduceOp::avg})).wait();
   for (const Float16 value : half) require(value.bits == 0x4000, "avg of f16");
   // Rounded once: 60000 + 60000 is no f16, its half is; 2048 + 1 + 1 is 2050, and each addition rounded gives 2048.
   half.assign(1001, Float16{0x7b53});  // 60000 or so
-  world->all_reduce(Buffer(std::span(half)), {.op = ReduceOp::avg}).wait();
+  world->submit(Operation::all_reduce(Buffer(std::span(half)), {.op = ReduceOp::avg})).wait();
   for (const Float16 value : half) require(value.bits == 0x7b53, "avg of large f16");
   if (world->size() >= 3) {
     const auto bits = static_cast<std::uint16_t>(world->rank() == 0 ? 0x6800 : world->rank() < 3 ? 0x3c00 : 0);
     half.assign(1001, Float16{bits});
-    world->all_reduce(Buffer(std::span(half))).wait();
+    world->submit(Operation::all_reduce(Buffer(std::span(half)))).wait();
     for (const Float16 value : half) require(value.bits == 0x6801, "sum of f16, rounded once");
     half.assign(1001, Float16{bits});
-    world->reduce(Buffer(std::span(half)), 1).wait();
+    world->submit(Operation::reduce(Buffer(std::span(half)), 1)).wait();
     for (const Float16 value : half) require(world->rank() != 1 || value.bits == 0x6801, "reduce of f16, rounded once");
     const std::vector<Float16> parts(7 * static_cast<std::size_t>(world->size()), Float16{bits});
     std::vector<Float16> part(7);
-    world->reduce_scatter(ConstBuffer(std::span(parts)), Buffer(std::span(part))).wait();
+    world->submit(Operation::reduce_scatter(ConstBuffer(std::span(parts)), Buffer(std::span(part)))).wait();
     for (const Float16 value : part) require(value.bits == 0x6801, "reduce_scatter of f16, rounded once");
   }
   half.assign(1001, Float16{static_cast<std::uint16_t>(world->rank() == 0 ? 0x7e00 : 0x4000)});  // NaN on one rank
-  world->all_reduce(Buffer(std::span(half)), {.op = ReduceOp::max}).wait();
+  world->submit(Operation::all_reduce(Buffer(std::span(half)), {.op = ReduceOp::max})).wait();
   for (const Float16 value : half) require(value.bits == 0x7e00, "NaN wins in max");
   std::vector<float> floats(100, world->rank() == 1 ? std::nanf("") : 1.0F);
-  world->all_reduce(Buffer(std::span(floats)), {.op = ReduceOp::min}).wait();
+  world->submit(Operation::all_reduce(Buffer(std::span(floats)), {.op = ReduceOp::min})).wait();
   for (const float value : floats) require(value != value, "NaN wins in min");
 }
 
@@ -147,19 +149,23 @@ void moves(const World& world) {
   const auto rank = static_cast<std::size_t>(world->rank());
   std::vector<std::int32_t> mine(100, world->rank());
   std::vector<std::int32_t> all(100 * size);
-  world->all_gather(ConstBuffer(std::span(std::as_const(mine))), Buffer(std::span(all))).wait();
+  world->submit(Operation::all_gather(ConstBuffer(std::span(std::as_const(mine))), Buffer(std::span(all)))).wait();
   for (std::size_t i = 0; i < all.size(); ++i) require(all[i] == static_cast<int>(i / 100), "all_gather");
   // In place: this rank's part stands in the output already.
   std::fill(all.begin(), all.end(), -1);
   std::fill_n(all.begin() + static_cast<std::ptrdiff_t>(rank * 100), 100, world->rank());
-  world->all_gather(ConstBuffer(all.data() + rank * 100, 100, DType::i32), Buffer(std::span(all))).wait();
+  world->submit(Operation::all_gather(ConstBuffer(all.data() + rank * 100, 100, DType::i32), Buffer(std::span(all))))
+      .wait();
   for (std::size_t i = 0; i < all.size(); ++i) require(all[i] == static_cast<int>(i / 100), "all_gather in place");
 
   std::vector<std::size_t> counts(size);
   std::iota(counts.begin(), counts.end(), std::size_t{0});  // rank 0 gives nothing
   std::vector<std::int64_t> ragged(counts[rank], world->rank());
   std::vector<std::int64_t> joined(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
-  world->all_gather_v(ConstBuffer(std::span(std::as_const(ragged))), Buffer(std::span(joined)), counts).wait();
+  world
+      ->submit(
+          Operation::all_gather_v(ConstBuffer(std::span(std::as_const(ragged))), Buffer(std::span(joined)), counts))
+      .wait();
   std::size_t at = 0;
   for (std::size_t from = 0; from < size; ++from) {
     for (std::size_t i = 0; i < counts[from]; ++i) require(joined[at++] == static_cast<int>(from), "all_gather_v");
@@ -168,21 +174,23 @@ void moves(const World& world) {
   std::vector<std::int32_t> parts(4 * size);
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = static_cast<int>(100 * rank + i / 4);
   std::vector<std::int32_t> received(4 * size);
-  world->all_to_all(ConstBuffer(std::span(std::as_const(parts))), Buffer(std::span(received))).wait();
+  world->submit(Operation::all_to_all(ConstBuffer(std::span(std::as_const(parts))), Buffer(std::span(received))))
+      .wait();
   for (std::size_t i = 0; i < received.size(); ++i)
     require(received[i] == static_cast<int>(100 * (i / 4) + rank), "all_to_all");
 
   std::vector<std::uint8_t> bytes(3, static_cast<std::uint8_t>(world->rank()));
   std::vector<std::uint8_t> gathered(rank == 1 ? 3 * size : 0);
-  world->gather(ConstBuffer(std::span(std::as_const(bytes))), Buffer(std::span(gathered)), 1).wait();
+  world->submit(Operation::gather(ConstBuffer(std::span(std::as_const(bytes))), Buffer(std::span(gathered)), 1)).wait();
   for (std::size_t i = 0; i < gathered.size(); ++i) require(gathered[i] == i / 3, "gather");
   std::vector<std::uint8_t> share(3);
-  world->scatter(ConstBuffer(std::span(std::as_const(gathered))), Buffer(std::span(share)), 1).wait();
+  world->submit(Operation::scatter(ConstBuffer(std::span(std::as_const(gathered))), Buffer(std::span(share)), 1))
+      .wait();
   require(share == bytes, "scatter");
   std::vector<double> news(5, world->rank() == 1 ? 2.5 : 0);
-  world->broadcast(Buffer(std::span(news)), 1).wait();
+  world->submit(Operation::broadcast(Buffer(std::span(news)), 1)).wait();
   require(news == std::vector<double>(5, 2.5), "broadcast");
-  world->barrier().wait();
+  world->submit(Operation::barrier()).wait();
 }
 
 void messages(const World& world) {
@@ -192,15 +200,15 @@ void messages(const World& world) {
       large(1 << 18, static_cast<float>(world->rank() + 10));
   std::vector<float> got_small(3), got_large(1 << 18);
   // Matched by tag, not by order.
-  const Work works[] = {world->recv(Buffer(std::span(got_large)), before, 2),
-                        world->recv(Buffer(std::span(got_small)), before, 1),
-                        world->send(ConstBuffer(std::span(std::as_const(small))), next, 1),
-                        world->send(ConstBuffer(std::span(std::as_const(large))), next, 2)};
+  const Work works[] = {world->submit(Operation::recv(Buffer(std::span(got_large)), before, 2)),
+                        world->submit(Operation::recv(Buffer(std::span(got_small)), before, 1)),
+                        world->submit(Operation::send(ConstBuffer(std::span(std::as_const(small))), next, 1)),
+                        world->submit(Operation::send(ConstBuffer(std::span(std::as_const(large))), next, 2))};
   for (const Work& work : works) work.wait();
   require(got_small[2] == static_cast<float>(before), "small message");
   require(got_large.back() == static_cast<float>(before + 10), "large message");
   try {
-    world->send(ConstBuffer(std::span(std::as_const(small))), next, -1);
+    world->submit(Operation::send(ConstBuffer(std::span(std::as_const(small))), next, -1));
     require(false, "a negative tag was taken");
   } catch (const Error& error) {
     require(error.code() == StatusCode::invalid_argument, error.what());
@@ -213,9 +221,9 @@ void subgroups(const World& world) {
   const World half = value_or_throw(world->new_group(is_even ? even : odd, "half"));
   require(half->rank() == (is_even ? world->rank() / 2 : world->rank() == 3 ? 0 : 1), "order of the list");
   double sum = world->rank();
-  const Work of_half = half->all_reduce(Buffer(std::span(&sum, 1)));
+  const Work of_half = half->submit(Operation::all_reduce(Buffer(std::span(&sum, 1))));
   double total = 1;
-  const Work of_all = world->all_reduce(Buffer(std::span(&total, 1)));
+  const Work of_all = world->submit(Operation::all_reduce(Buffer(std::span(&total, 1))));
   of_half.wait();
   of_all.wait();
   require(sum == (is_even ? 2 : 4) && total == world->size(), "sums of half and whole");
@@ -252,7 +260,7 @@ int lives() {
   for (int life = 0; life < 4; ++life) {
     World world = join();
     float sum = 1;
-    world->all_reduce(Buffer(std::span(&sum, 1))).wait();
+    world->submit(Operation::all_reduce(Buffer(std::span(&sum, 1)))).wait();
     require(sum == static_cast<float>(world->size()), "sum");
     world.reset();
     threads.push_back(threads_of_this_process());
@@ -268,13 +276,14 @@ int until_failure(const World& world, const std::function<void(int step)>& befor
     for (int step = 0;; ++step) {
       before_step(step);
       std::vector<float> data(200000, 1);
-      world->all_reduce(Buffer(std::span(data)), {.timeout = std::chrono::seconds(20)}).wait();
+      world->submit(Operation::all_reduce(Buffer(std::span(data)), {.timeout = std::chrono::seconds(20)})).wait();
     }
   } catch (const Error& error) {
     say(fmt::format("rank {} threw {}", world->rank(), error.what()));
   }
   double data = 1;
-  const Status later = world->all_reduce(Buffer(std::span(&data, 1))).wait(Deadline::after(std::chrono::seconds(5)));
+  const Status later =
+      world->submit(Operation::all_reduce(Buffer(std::span(&data, 1)))).wait(Deadline::after(std::chrono::seconds(5)));
   say(fmt::format("rank {} later: {}", world->rank(), to_string(later.code())));
   return 0;
 }
@@ -307,9 +316,9 @@ int aborted() {
 int late() {
   const World world = join();
   try {
-    for (int step = 0; step < 3; ++step) world->barrier().wait();
+    for (int step = 0; step < 3; ++step) world->submit(Operation::barrier()).wait();
     if (world->rank() == 2) std::this_thread::sleep_for(std::chrono::seconds(3));
-    world->barrier({.timeout = milliseconds(1000)}).wait();
+    world->submit(Operation::barrier({.timeout = milliseconds(1000)})).wait();
   } catch (const Error& error) {
     say(fmt::format("rank {} threw {}", world->rank(), error.what()));
     return 0;
@@ -321,13 +330,13 @@ int different() {
   const World world = join();
   float data[8] = {};
   try {
-    world->barrier().wait();
+    world->submit(Operation::barrier()).wait();
     if (world->rank() == 1) {
-      world->broadcast(Buffer(std::span(data)), 0).wait();
-      world->barrier().wait();
+      world->submit(Operation::broadcast(Buffer(std::span(data)), 0)).wait();
+      world->submit(Operation::barrier()).wait();
     } else {
-      world->all_reduce(Buffer(std::span(data))).wait();
-      world->barrier().wait();
+      world->submit(Operation::all_reduce(Buffer(std::span(data)))).wait();
+      world->submit(Operation::barrier()).wait();
     }
   } catch (const Error& error) {
     say(fmt::format("rank {} threw {}", world->rank(), error.what()));
@@ -338,13 +347,13 @@ int different() {
 
 int leaves() {
   World world = join();
-  world->barrier().wait();
+  world->submit(Operation::barrier()).wait();
   if (world->rank() == 1) {
     world.reset();
     return 0;
   }
   try {
-    world->barrier().wait();
+    world->submit(Operation::barrier()).wait();
   } catch (const Error& error) {
     say(fmt::format("rank {} threw {}", world->rank(), error.what()));
     return 0;
@@ -357,9 +366,9 @@ int truncated() {
   const World world = join();
   std::vector<float> data(1000);
   try {
-    if (world->rank() == 0) world->send(ConstBuffer(std::span(std::as_const(data))), 1, 0).wait();
-    if (world->rank() == 1) world->recv(Buffer(std::span(data).first(10)), 0, 0).wait();
-    world->barrier().wait();
+    if (world->rank() == 0) world->submit(Operation::send(ConstBuffer(std::span(std::as_const(data))), 1, 0)).wait();
+    if (world->rank() == 1) world->submit(Operation::recv(Buffer(std::span(data).first(10)), 0, 0)).wait();
+    world->submit(Operation::barrier()).wait();
   } catch (const Error& error) {
     say(fmt::format("rank {} threw {}", world->rank(), error.what()));
     return 0;
@@ -384,7 +393,7 @@ int not_all() {
 // Ends without destroying anything, as programs do.
 int forgets() {
   static World* const world = new World(join());
-  (*world)->barrier().wait();
+  (*world)->submit(Operation::barrier()).wait();
   say("done");
   return 0;
 }
@@ -392,13 +401,13 @@ int forgets() {
 // Waits for nothing: how much processor time does that take?
 int idles() {
   const World world = join();
-  world->barrier().wait();
+  world->submit(Operation::barrier()).wait();
   const auto cpu = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
   const double before = cpu();
   std::this_thread::sleep_for(std::chrono::seconds(1));
   say(fmt::format("cpu {:.3f} s", cpu() - before));
   require(cpu() - before < 0.2, "an idle rank computes");
-  world->barrier().wait();
+  world->submit(Operation::barrier()).wait();
   return 0;
 }
 

@@ -1,7 +1,7 @@
 // Snapshots: training that is stopped, or dies, and goes on as if it had not.
 //
 //   lockstep::checkpoint::Snapshots snapshots("run/snapshots", {.keep_last = 3, .asynchronous = true});
-//   lockstep::checkpoint::State state{.model = *model, .optimizer = &optimizer};
+//   lockstep::checkpoint::State state{.model = *model, .optimizer = optimizer};
 //   if (snapshots.load(state)) sampler.load_state(*state.sampler);     // nothing there yet: a new run
 //   for (...) {
 //     ... one step ...
@@ -24,6 +24,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,8 +44,10 @@ using Value = std::variant<std::int64_t, double, std::string, at::Tensor>;
 
 // What is saved and loaded. Model and optimizer are the program's and must live while the State is used.
 struct State {
-  torch::nn::Module& model;                      // as given to DistributedDataParallel, not the wrapper around it
-  torch::optim::Optimizer* optimizer = nullptr;  // any of LibTorch's, or a ZeroRedundancyOptimizer of these
+  // As given to DistributedDataParallel, not the wrapper around it.
+  torch::nn::Module& model;
+  // Any of LibTorch's, or a ZeroRedundancyOptimizer of these. None: the program has no optimizer.
+  std::optional<std::reference_wrapper<torch::optim::Optimizer>> optimizer = std::nullopt;
   std::int64_t step = 0;
   std::int64_t epoch = 0;
   std::optional<DistributedSamplerState> sampler = std::nullopt;

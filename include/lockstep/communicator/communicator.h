@@ -17,10 +17,12 @@
 #include <vector>
 
 #include "lockstep/base/status.h"
+#include "lockstep/collectives/call_options.h"
+#include "lockstep/collectives/operation.h"
 #include "lockstep/collectives/types.h"
-#include "lockstep/communicator/call_options.h"
 #include "lockstep/communicator/registered_memory.h"
 #include "lockstep/communicator/work.h"
+#include "lockstep/rendezvous/init_options.h"
 #include "lockstep/store/store.h"
 
 namespace lockstep {
@@ -52,6 +54,9 @@ class Communicator {
   std::string describe_rank(int rank) const;
   // The selector's table: which algorithm runs at which size.
   std::string algorithm_table() const;
+
+  // Issues any operation. The calls below are shorthands for it; their _async forms return what it returns.
+  Work submit(const Operation& operation);
 
   // In place.
   void all_reduce(Buffer data, const ReduceOptions& options = {});

@@ -19,6 +19,8 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/checkpoint/distributed_sampler_state.h"
+
 namespace lockstep {
 
 struct DistributedSamplerOptions {
@@ -32,18 +34,6 @@ struct DistributedSamplerOptions {
   // Otherwise: repeat samples from the beginning of the order until all ranks have equally many. False:
   // each sample exactly once, and some ranks have one fewer; for evaluation.
   bool pad = true;
-};
-
-// Where an epoch stands, for all ranks together: plain numbers, to be stored as the program likes.
-struct DistributedSamplerState {
-  std::int64_t epoch = 0;
-  std::int64_t seed = 0;
-  std::int64_t dataset_size = 0;
-  // How many positions of the epoch's global order all ranks together have consumed.
-  std::int64_t consumed = 0;
-  bool shuffle = true;
-
-  friend bool operator==(const DistributedSamplerState&, const DistributedSamplerState&) = default;
 };
 
 // Copies share everything: a loader takes its sampler by value, and the copy that the program keeps

@@ -10,6 +10,7 @@
 
 #include <ATen/ATen.h>
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,11 +20,28 @@
 #include <vector>
 
 #include "lockstep/base/status.h"
+#include "lockstep/collectives/call_options.h"
+#include "lockstep/collectives/operation.h"
 #include "lockstep/collectives/types.h"
-#include "lockstep/communicator/call_options.h"
 #include "lockstep/communicator/work.h"
 
 namespace lockstep {
+
+// One operation on tensors: an Operation (lockstep/collectives/operation.h) with tensors for buffers.
+struct TensorOperation {
+  OperationKind kind = OperationKind::barrier;
+  at::Tensor input = {};  // undefined if this rank reads nothing
+  // Undefined if this rank writes nothing. all_reduce, reduce and broadcast work in place: the input itself.
+  at::Tensor output = {};
+  ReduceOp op = ReduceOp::sum;
+  int peer = -1;                         // the root, the destination of a send, or the source of a recv
+  int tag = 0;                           // of send and recv
+  std::vector<std::size_t> counts = {};  // of all_gather_v
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;
+
+  // The output, or the input if there is no output.
+  const at::Tensor& tensor() const { return output.defined() ? output : input; }
+};
 
 // The contract is Communicator's: all ranks issue the same collectives in the same order; operations
 // are complete when their Work is; a failure ends the group on every rank. Every tensor passed here
@@ -45,22 +63,25 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // not and what to do instead.
   virtual Status check(const at::Tensor& tensor, std::optional<ReduceOp> op) const = 0;
 
-  virtual Work all_reduce(const at::Tensor& tensor, const ReduceOptions& options) = 0;
-  virtual Work reduce(const at::Tensor& tensor, int root, const ReduceOptions& options) = 0;
-  virtual Work broadcast(const at::Tensor& tensor, int root, const CallOptions& options) = 0;
+  // Issues any operation. The calls below are shorthands for it.
+  virtual Work submit(const TensorOperation& operation) = 0;
+
+  Work all_reduce(const at::Tensor& tensor, const ReduceOptions& options);
+  Work reduce(const at::Tensor& tensor, int root, const ReduceOptions& options);
+  Work broadcast(const at::Tensor& tensor, int root, const CallOptions& options);
   // output.numel() == size() * input.numel()
-  virtual Work all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) = 0;
+  Work all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options);
   // counts[r] elements come from rank r.
-  virtual Work all_gather_v(const at::Tensor& input, const at::Tensor& output, std::span<const std::size_t> counts,
-                            const CallOptions& options) = 0;
-  virtual Work reduce_scatter(const at::Tensor& input, const at::Tensor& output, const ReduceOptions& options) = 0;
+  Work all_gather_v(const at::Tensor& input, const at::Tensor& output, std::span<const std::size_t> counts,
+                    const CallOptions& options);
+  Work reduce_scatter(const at::Tensor& input, const at::Tensor& output, const ReduceOptions& options);
   // `output` (gather) and `input` (scatter) are undefined tensors on ranks other than the root.
-  virtual Work gather(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) = 0;
-  virtual Work scatter(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) = 0;
-  virtual Work all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) = 0;
-  virtual Work barrier(const CallOptions& options) = 0;
-  virtual Work send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) = 0;
-  virtual Work recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) = 0;
+  Work gather(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options);
+  Work scatter(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options);
+  Work all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options);
+  Work barrier(const CallOptions& options);
+  Work send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options);
+  Work recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options);
 
   // A flat, uninitialised tensor on `device`, in the memory there that this group reduces fastest: registered memory
   // on the CPU, that of the device's own allocator elsewhere. Outlives the group.

@@ -1,7 +1,7 @@
 // Elastic training: when a process is lost the others go on, in the same processes, from the last committed step; and
 // a newcomer is let in while the training runs.
 //
-//   lockstep::checkpoint::State state{.model = *model, .optimizer = &optimizer};
+//   lockstep::checkpoint::State state{.model = *model, .optimizer = optimizer};
 //   state.sampler = lockstep::DistributedSamplerState{.seed = 1, .dataset_size = 60000};
 //   lockstep::elastic::run(state, [&](lockstep::elastic::Context& context) {
 //     lockstep::DistributedDataParallel ddp(model, {.sample_weighted = true});

@@ -29,6 +29,8 @@ struct SocketAddress {
   std::uint16_t port() const;
   void set_port(std::uint16_t port);
   bool is_loopback() const;  // 127.0.0.0/8, ::1, ::ffff:127.x, or a Unix address
+  // "127.0.0.1", "::1": without port and brackets. Empty for Unix addresses.
+  std::string host() const;
   // "127.0.0.1:29500", "[::1]:29500", "unix:@name".
   std::string to_string() const;
 };

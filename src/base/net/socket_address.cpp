@@ -54,16 +54,18 @@ bool SocketAddress::is_loopback() const {
   }
 }
 
-std::string SocketAddress::to_string() const {
+std::string SocketAddress::host() const {
   char text[INET6_ADDRSTRLEN] = {};
+  if (family() == AF_INET) ::inet_ntop(AF_INET, &as_v4(*this).sin_addr, text, sizeof(text));
+  if (family() == AF_INET6) ::inet_ntop(AF_INET6, &as_v6(*this).sin6_addr, text, sizeof(text));
+  return text;
+}
+
+std::string SocketAddress::to_string() const {
   switch (family()) {
     case AF_UNIX: return unix_text(*this);
-    case AF_INET:
-      ::inet_ntop(AF_INET, &as_v4(*this).sin_addr, text, sizeof(text));
-      return fmt::format("{}:{}", text, port());
-    case AF_INET6:
-      ::inet_ntop(AF_INET6, &as_v6(*this).sin6_addr, text, sizeof(text));
-      return fmt::format("[{}]:{}", text, port());
+    case AF_INET: return fmt::format("{}:{}", host(), port());
+    case AF_INET6: return fmt::format("[{}]:{}", host(), port());
     default: return "(no address)";
   }
 }

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 bool receives_result(const CollectiveCall& call, int rank) {
-  return call.descriptor.kind == CollectiveKind::all_reduce || rank == call.descriptor.root;
+  return call.descriptor.kind == OperationKind::all_reduce || rank == call.descriptor.root;
 }
 
 bool all_in_registered_memory(const CollectiveCall& call, const CollectiveContext& context) {

@@ -23,7 +23,7 @@ bool agrees(const Announcement& slot, const OpDescriptor& op) {
 
 OpDescriptor descriptor_in(const Announcement& slot) {
   return OpDescriptor{.sequence = slot.sequence,
-                      .kind = static_cast<CollectiveKind>(slot.kind),
+                      .kind = static_cast<OperationKind>(slot.kind),
                       .dtype = static_cast<DType>(slot.dtype),
                       .op = static_cast<ReduceOp>(slot.op),
                       .root = slot.root,

@@ -32,22 +32,24 @@ void finish(const CollectiveCall& call, const CollectiveContext& context, std::s
   const auto payload = [&](int rank) { return announced_payload(context, rank, payload_bytes); };
 
   switch (call.descriptor.kind) {
-    case CollectiveKind::barrier: break;
-    case CollectiveKind::all_reduce: reduce_payloads(call, context, payload_bytes, 0, call.output); break;
-    case CollectiveKind::reduce:
+    case OperationKind::barrier:
+    case OperationKind::send:
+    case OperationKind::recv: break;
+    case OperationKind::all_reduce: reduce_payloads(call, context, payload_bytes, 0, call.output); break;
+    case OperationKind::reduce:
       if (me == root) reduce_payloads(call, context, payload_bytes, 0, call.output);
       break;
-    case CollectiveKind::broadcast:
+    case OperationKind::broadcast:
       if (me != root) copy(call.output, payload(root), bytes);
       break;
-    case CollectiveKind::gather:
+    case OperationKind::gather:
       if (me != root) break;
       [[fallthrough]];
-    case CollectiveKind::all_gather:
+    case OperationKind::all_gather:
       for (int rank = 0; rank < ranks; ++rank)
         copy(call.output + bytes * static_cast<std::size_t>(rank), payload(rank), bytes);
       break;
-    case CollectiveKind::all_gather_v: {
+    case OperationKind::all_gather_v: {
       std::byte* to = call.output;
       for (int rank = 0; rank < ranks; ++rank) {
         const std::size_t part = call.counts[static_cast<std::size_t>(rank)] * call.element_bytes();
@@ -56,11 +58,11 @@ void finish(const CollectiveCall& call, const CollectiveContext& context, std::s
       }
       break;
     }
-    case CollectiveKind::reduce_scatter:
+    case OperationKind::reduce_scatter:
       reduce_payloads(call, context, payload_bytes, bytes * static_cast<std::size_t>(me), call.output);
       break;
-    case CollectiveKind::scatter: copy(call.output, payload(root) + bytes * static_cast<std::size_t>(me), bytes); break;
-    case CollectiveKind::all_to_all:
+    case OperationKind::scatter: copy(call.output, payload(root) + bytes * static_cast<std::size_t>(me), bytes); break;
+    case OperationKind::all_to_all:
       for (int rank = 0; rank < ranks; ++rank) {
         copy(call.output + bytes * static_cast<std::size_t>(rank), payload(rank) + bytes * static_cast<std::size_t>(me),
              bytes);
@@ -72,9 +74,9 @@ void finish(const CollectiveCall& call, const CollectiveContext& context, std::s
 // Whether this rank's input is of use to others.
 bool provides(const CollectiveCall& call, const CollectiveContext& context) {
   switch (call.descriptor.kind) {
-    case CollectiveKind::barrier: return false;
-    case CollectiveKind::broadcast:
-    case CollectiveKind::scatter: return context.host.local_rank() == call.descriptor.root;
+    case OperationKind::barrier: return false;
+    case OperationKind::broadcast:
+    case OperationKind::scatter: return context.host.local_rank() == call.descriptor.root;
     default: return true;
   }
 }
@@ -84,10 +86,10 @@ bool provides(const CollectiveCall& call, const CollectiveContext& context) {
 std::size_t inline_payload_bytes(const CollectiveCall& call, int ranks) {
   const std::size_t bytes = call.count() * call.element_bytes();
   switch (call.descriptor.kind) {
-    case CollectiveKind::barrier: return 0;
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::scatter:
-    case CollectiveKind::all_to_all: return bytes * static_cast<std::size_t>(ranks);
+    case OperationKind::barrier: return 0;
+    case OperationKind::reduce_scatter:
+    case OperationKind::scatter:
+    case OperationKind::all_to_all: return bytes * static_cast<std::size_t>(ranks);
     default: return bytes;  // all_gather_v: the sum, which is at least every rank's part
   }
 }
@@ -95,7 +97,7 @@ std::size_t inline_payload_bytes(const CollectiveCall& call, int ranks) {
 Status host_inline(const CollectiveCall& call, CollectiveContext& context) {
   const std::size_t payload_bytes = inline_payload_bytes(call, context.host.local_size());
   std::size_t mine = provides(call, context) ? payload_bytes : 0;
-  if (call.descriptor.kind == CollectiveKind::all_gather_v) {
+  if (call.descriptor.kind == OperationKind::all_gather_v) {
     mine = call.counts[static_cast<std::size_t>(context.host.local_rank())] * call.element_bytes();
   }
   LOCKSTEP_RETURN_IF_ERROR(host_announce_payload(call, context, std::span(call.input, mine), payload_bytes));

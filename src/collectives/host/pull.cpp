@@ -24,7 +24,7 @@ class Pull {
 
   Status run(HostMemoryPath path) {
     // In place, a rank would overwrite blocks that others have not read yet.
-    const bool clobbers = kind_ == CollectiveKind::all_to_all && call_.input == call_.output;
+    const bool clobbers = kind_ == OperationKind::all_to_all && call_.input == call_.output;
     LOCKSTEP_RETURN_IF_ERROR(host_announce_memory(call_, context_, input_bytes(me_), 0,
                                                   path == HostMemoryPath::staged || clobbers || !provides(me_)));
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -34,29 +34,29 @@ class Pull {
   }
 
  private:
-  bool from_root() const { return kind_ == CollectiveKind::broadcast || kind_ == CollectiveKind::scatter; }
+  bool from_root() const { return kind_ == OperationKind::broadcast || kind_ == OperationKind::scatter; }
   bool block_per_rank() const {
-    return kind_ == CollectiveKind::reduce_scatter || kind_ == CollectiveKind::scatter ||
-           kind_ == CollectiveKind::all_to_all;
+    return kind_ == OperationKind::reduce_scatter || kind_ == OperationKind::scatter ||
+           kind_ == OperationKind::all_to_all;
   }
   bool provides(int rank) const { return !from_root() || rank == call_.descriptor.root; }
   bool pulls() const {
-    if (kind_ == CollectiveKind::gather) return me_ == call_.descriptor.root;
-    if (kind_ == CollectiveKind::broadcast) return me_ != call_.descriptor.root;
+    if (kind_ == OperationKind::gather) return me_ == call_.descriptor.root;
+    if (kind_ == OperationKind::broadcast) return me_ != call_.descriptor.root;
     return true;
   }
   int blocks() const { return block_per_rank() ? ranks_ : 1; }
   // Bytes of each block of a rank's input.
   std::size_t block_bytes(int rank) const {
-    if (kind_ == CollectiveKind::all_gather_v)
+    if (kind_ == OperationKind::all_gather_v)
       return call_.counts[static_cast<std::size_t>(rank)] * call_.element_bytes();
     return block_bytes_;
   }
   std::size_t input_bytes(int rank) const { return block_bytes(rank) * static_cast<std::size_t>(blocks()); }
   // Where the block of rank `from` goes in my output.
   std::byte* destination(int from) const {
-    if (from_root() || kind_ == CollectiveKind::reduce_scatter) return call_.output;
-    if (kind_ != CollectiveKind::all_gather_v) return call_.output + block_bytes_ * static_cast<std::size_t>(from);
+    if (from_root() || kind_ == OperationKind::reduce_scatter) return call_.output;
+    if (kind_ != OperationKind::all_gather_v) return call_.output + block_bytes_ * static_cast<std::size_t>(from);
     std::byte* to = call_.output;
     for (int rank = 0; rank < from; ++rank) to += block_bytes(rank);
     return to;
@@ -67,7 +67,7 @@ class Pull {
   template <typename Source>
   void pull(std::size_t begin, std::size_t bytes, const Source& source) {
     if (!pulls()) return;
-    if (kind_ == CollectiveKind::reduce_scatter) {
+    if (kind_ == OperationKind::reduce_scatter) {
       RankArray<const std::byte*> sources(ranks_);
       for (int rank = 0; rank < ranks_; ++rank) sources[rank] = source(rank);
       std::byte* to = call_.output + begin;
@@ -136,7 +136,7 @@ class Pull {
   CollectiveContext& context_;
   const int ranks_;
   const int me_;
-  const CollectiveKind kind_;
+  const OperationKind kind_;
   const std::size_t block_bytes_;
 };
 

@@ -64,7 +64,7 @@ class Operations {
   std::size_t size() const { return group_.size(); }
 
   void all_reduce(const Algorithm& algorithm, DType dtype, ReduceOp op, std::size_t count, bool in_place) {
-    Planned& plan = add({.kind = CollectiveKind::all_reduce, .dtype = dtype, .op = op, .count = count},
+    Planned& plan = add({.kind = OperationKind::all_reduce, .dtype = dtype, .op = op, .count = count},
                         algorithm.function, count, in_place);
     plan.name += fmt::format(" by {}", algorithm.name);
     const Bytes wanted = expected_all_reduce(algorithm, dtype, op, plan.inputs, count);
@@ -75,7 +75,7 @@ class Operations {
   }
 
   void reduce(StreamFunction function, DType dtype, ReduceOp op, std::size_t count, std::size_t root, bool in_place) {
-    Planned& plan = add({.kind = CollectiveKind::reduce,
+    Planned& plan = add({.kind = OperationKind::reduce,
                          .dtype = dtype,
                          .op = op,
                          .root = static_cast<std::int32_t>(root),
@@ -89,7 +89,7 @@ class Operations {
   }
 
   void reduce_scatter(DType dtype, ReduceOp op, std::size_t count, bool in_place) {
-    Planned& plan = add({.kind = CollectiveKind::reduce_scatter, .dtype = dtype, .op = op, .count = count},
+    Planned& plan = add({.kind = OperationKind::reduce_scatter, .dtype = dtype, .op = op, .count = count},
                         stream_direct, count * size(), in_place);
     const Bytes all = expected_all_reduce(kDirect, dtype, op, plan.inputs, count * size());
     const auto part = static_cast<std::ptrdiff_t>(count * element_size(dtype));
@@ -113,7 +113,7 @@ class Operations {
     for (Planned& plan : planned_) {
       for (std::size_t r = 0; r < size(); ++r) {
         // In place the result is a part of the input, or all of it.
-        const std::byte* result = plan.in_place && plan.descriptor.kind == CollectiveKind::reduce
+        const std::byte* result = plan.in_place && plan.descriptor.kind == OperationKind::reduce
                                       ? plan.inputs[r].data()
                                       : call_of(plan, r).output;
         ASSERT_TRUE(std::equal(plan.wanted[r].begin(), plan.wanted[r].end(), result))
@@ -151,7 +151,7 @@ class Operations {
     const bool is_root = plan.descriptor.root < 0 || static_cast<std::size_t>(plan.descriptor.root) == rank;
     if (!is_root) return call;
     const std::size_t own =
-        plan.descriptor.kind == CollectiveKind::reduce_scatter ? rank * plan.outputs[rank].size() : 0;
+        plan.descriptor.kind == OperationKind::reduce_scatter ? rank * plan.outputs[rank].size() : 0;
     call.output = plan.in_place ? plan.inputs[rank].data() + own : plan.outputs[rank].data();
     return call;
   }

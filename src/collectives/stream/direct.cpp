@@ -55,15 +55,15 @@ class Direct {
   }
 
  private:
-  bool scatters() const { return part_.descriptor.kind == CollectiveKind::reduce_scatter; }
-  bool to_root_only() const { return part_.descriptor.kind == CollectiveKind::reduce; }
+  bool scatters() const { return part_.descriptor.kind == OperationKind::reduce_scatter; }
+  bool to_root_only() const { return part_.descriptor.kind == OperationKind::reduce; }
   bool is_root() const { return part_.me == part_.root; }
   // A rank that is not the root has no output: its chunk passes through scratch on the way.
   bool result_in_scratch() const { return to_root_only() && !is_root(); }
   bool wants_result(std::size_t index) const { return !scatters() && (!to_root_only() || index == part_.root); }
 
   ByteRange chunk(std::size_t index) const {
-    if (part_.descriptor.kind == CollectiveKind::reduce_scatter) return {index * part_.bytes(), part_.bytes()};
+    if (part_.descriptor.kind == OperationKind::reduce_scatter) return {index * part_.bytes(), part_.bytes()};
     return chunk_of(part_.count, part_.element_bytes(), n_, index);
   }
   ByteRange segment(std::size_t index) const {

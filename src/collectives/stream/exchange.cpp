@@ -47,48 +47,48 @@ class Exchange {
   }
 
  private:
-  CollectiveKind kind() const { return part_.descriptor.kind; }
+  OperationKind kind() const { return part_.descriptor.kind; }
   bool is_root() const { return part_.me == part_.root; }
   std::size_t partner(std::size_t step) const { return (step + n_ - part_.me) % n_; }
   bool sends_to(std::size_t peer) const {
     switch (kind()) {
-      case CollectiveKind::gather: return peer == part_.root;
-      case CollectiveKind::scatter: return is_root();
+      case OperationKind::gather: return peer == part_.root;
+      case OperationKind::scatter: return is_root();
       default: return true;
     }
   }
   bool receives_from(std::size_t peer) const {
     switch (kind()) {
-      case CollectiveKind::gather: return is_root();
-      case CollectiveKind::scatter: return peer == part_.root;
+      case OperationKind::gather: return is_root();
+      case OperationKind::scatter: return peer == part_.root;
       default: return true;
     }
   }
   ByteRange part_of(std::size_t index) const {
-    if (kind() == CollectiveKind::all_gather_v) return gathered_part(part_, index);
+    if (kind() == OperationKind::all_gather_v) return gathered_part(part_, index);
     return {index * part_.bytes(), part_.bytes()};
   }
   // What of the own input goes to `peer`.
   ByteRange outgoing(std::size_t peer) const {
-    const bool by_peer = kind() == CollectiveKind::scatter || kind() == CollectiveKind::all_to_all;
+    const bool by_peer = kind() == OperationKind::scatter || kind() == OperationKind::all_to_all;
     return by_peer ? part_of(peer) : ByteRange{0, part_of(part_.me).size};
   }
   // Where in the output what comes from `peer` goes.
   ByteRange incoming(std::size_t peer) const {
-    return kind() == CollectiveKind::scatter ? ByteRange{0, part_.bytes()} : part_of(peer);
+    return kind() == OperationKind::scatter ? ByteRange{0, part_.bytes()} : part_of(peer);
   }
-  bool overwrites_input() const { return kind() == CollectiveKind::all_to_all && part_.input == part_.output; }
+  bool overwrites_input() const { return kind() == OperationKind::all_to_all && part_.input == part_.output; }
 
   // Before anything is received: in place the own part may lie where another's will come.
   void keep_own_part() {
-    const bool stays = kind() == CollectiveKind::scatter || (kind() == CollectiveKind::gather && !is_root());
+    const bool stays = kind() == OperationKind::scatter || (kind() == OperationKind::gather && !is_root());
     const ByteRange target = incoming(part_.me);
     if (stays || target.size == 0) return;
     std::memmove(part_.output + target.begin, part_.input + outgoing(part_.me).begin, target.size);
   }
   // After everything is sent: the output may lie in the input.
   void copy_scattered_part() {
-    if (kind() != CollectiveKind::scatter || !is_root() || part_.bytes() == 0) return;
+    if (kind() != OperationKind::scatter || !is_root() || part_.bytes() == 0) return;
     std::memmove(part_.output, part_.input + outgoing(part_.me).begin, part_.bytes());
   }
 

@@ -19,7 +19,7 @@ constexpr std::size_t kLarge = 32 << 20;  // more than the kernel takes on a con
 CollectiveCall all_reduce_call(std::vector<std::byte>& buffer, std::uint64_t sequence = 1) {
   CollectiveCall call;
   call.descriptor = {
-      .sequence = sequence, .kind = CollectiveKind::all_reduce, .dtype = DType::i32, .count = buffer.size() / 4};
+      .sequence = sequence, .kind = OperationKind::all_reduce, .dtype = DType::i32, .count = buffer.size() / 4};
   call.input = call.output = buffer.data();
   return call;
 }
@@ -54,7 +54,7 @@ TEST_P(StreamMismatch, FailsOnBothSidesNamingBoth) {
 
 INSTANTIATE_TEST_SUITE_P(Of, StreamMismatch,
                          ::testing::Values(Mismatch{"kind",
-                                                    [](OpDescriptor& op) { op.kind = CollectiveKind::reduce_scatter; }},
+                                                    [](OpDescriptor& op) { op.kind = OperationKind::reduce_scatter; }},
                                            Mismatch{"dtype", [](OpDescriptor& op) { op.dtype = DType::f32; }},
                                            Mismatch{"op", [](OpDescriptor& op) { op.op = ReduceOp::max; }},
                                            Mismatch{"count", [](OpDescriptor& op) { op.count = 99; }},

@@ -32,7 +32,7 @@ Status check_values(std::uint8_t algorithm, std::uint8_t kind, std::uint8_t dtyp
       algorithm > static_cast<std::uint8_t>(StreamAlgorithm::exchange)) {
     return malformed(fmt::format("data header with unknown algorithm {}", algorithm));
   }
-  if (kind > static_cast<std::uint8_t>(CollectiveKind::all_to_all)) {
+  if (kind > static_cast<std::uint8_t>(OperationKind::all_to_all)) {
     return malformed(fmt::format("data header with unknown kind of operation {}", kind));
   }
   if (dtype > static_cast<std::uint8_t>(DType::i64)) {
@@ -103,7 +103,7 @@ Result<StreamHeader> parse_stream_header(std::span<const std::byte> bytes) {
   LOCKSTEP_RETURN_IF_ERROR(check_values(algorithm, kind, dtype, op));
   StreamHeader header;
   header.algorithm = static_cast<StreamAlgorithm>(algorithm);
-  header.descriptor.kind = static_cast<CollectiveKind>(kind);
+  header.descriptor.kind = static_cast<OperationKind>(kind);
   header.descriptor.dtype = static_cast<DType>(dtype);
   header.descriptor.op = static_cast<ReduceOp>(op);
   header.slice = reader.get<std::uint16_t>();

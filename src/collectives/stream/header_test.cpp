@@ -15,7 +15,7 @@ StreamHeader example() {
           .slice = 1,
           .slices = 2,
           .descriptor = {.sequence = 17,
-                         .kind = CollectiveKind::reduce,
+                         .kind = OperationKind::reduce,
                          .dtype = DType::bf16,
                          .op = ReduceOp::avg,
                          .root = 3,

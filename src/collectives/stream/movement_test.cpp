@@ -67,7 +67,7 @@ TEST_P(StreamMovement, BroadcastReachesEveryRankFromAnyRoot) {
         std::vector<Bytes> buffers(n(), Bytes(count));
         buffers[root] = contents(root, 0, count);
         ASSERT_NO_FATAL_FAILURE(
-            run({.kind = CollectiveKind::broadcast, .root = static_cast<std::int32_t>(root), .count = count}, function,
+            run({.kind = OperationKind::broadcast, .root = static_cast<std::int32_t>(root), .count = count}, function,
                 [&](std::size_t rank, CollectiveCall& call) { call.input = call.output = buffers[rank].data(); }));
         for (std::size_t r = 0; r < n(); ++r) ASSERT_TRUE(buffers[r] == buffers[root]) << "rank " << r;
       }
@@ -86,7 +86,7 @@ TEST_P(StreamMovement, AllGatherGivesEveryRankAllParts) {
         for (std::size_t r = 0; r < n(); ++r) parts.push_back(contents(r, 0, count));
         const Bytes wanted = concatenate(parts);
         std::vector<Bytes> outputs(n(), Bytes(wanted.size()));
-        ASSERT_NO_FATAL_FAILURE(run({.kind = CollectiveKind::all_gather, .count = count}, function,
+        ASSERT_NO_FATAL_FAILURE(run({.kind = OperationKind::all_gather, .count = count}, function,
                                     [&](std::size_t rank, CollectiveCall& call) {
                                       call.output = outputs[rank].data();
                                       call.input = parts[rank].data();
@@ -110,8 +110,8 @@ TEST_P(StreamMovement, AllGatherOfUnequalPartsIncludingEmptyOnes) {
     }
     const Bytes wanted = concatenate(parts);
     std::vector<Bytes> outputs(n(), Bytes(wanted.size()));
-    ASSERT_NO_FATAL_FAILURE(run({.kind = CollectiveKind::all_gather_v, .count = wanted.size(), .digest = 4711},
-                                function, [&](std::size_t rank, CollectiveCall& call) {
+    ASSERT_NO_FATAL_FAILURE(run({.kind = OperationKind::all_gather_v, .count = wanted.size(), .digest = 4711}, function,
+                                [&](std::size_t rank, CollectiveCall& call) {
                                   call.input = parts[rank].data();
                                   call.output = outputs[rank].data();
                                   call.counts = sizes;
@@ -128,14 +128,14 @@ TEST_P(StreamMovement, GatherAndScatterMoveEveryPart) {
       for (std::size_t r = 0; r < n(); ++r) parts.push_back(contents(r, 0, count));
       Bytes gathered(n() * count);
       const auto root_rank = static_cast<std::int32_t>(root);
-      ASSERT_NO_FATAL_FAILURE(run({.kind = CollectiveKind::gather, .root = root_rank, .count = count}, stream_exchange,
+      ASSERT_NO_FATAL_FAILURE(run({.kind = OperationKind::gather, .root = root_rank, .count = count}, stream_exchange,
                                   [&](std::size_t rank, CollectiveCall& call) {
                                     call.input = parts[rank].data();
                                     if (rank == root) call.output = gathered.data();
                                   }));
       ASSERT_TRUE(gathered == concatenate(parts));
       std::vector<Bytes> scattered(n(), Bytes(count));
-      ASSERT_NO_FATAL_FAILURE(run({.kind = CollectiveKind::scatter, .root = root_rank, .count = count}, stream_exchange,
+      ASSERT_NO_FATAL_FAILURE(run({.kind = OperationKind::scatter, .root = root_rank, .count = count}, stream_exchange,
                                   [&](std::size_t rank, CollectiveCall& call) {
                                     if (rank == root) call.input = gathered.data();
                                     call.output = scattered[rank].data();
@@ -156,7 +156,7 @@ TEST_P(StreamMovement, AllToAllInPlaceAndOutOfPlace) {
         inputs.push_back(concatenate(parts));
       }
       std::vector<Bytes> outputs = in_place ? inputs : std::vector<Bytes>(n(), Bytes(n() * count));
-      ASSERT_NO_FATAL_FAILURE(run({.kind = CollectiveKind::all_to_all, .count = count}, stream_exchange,
+      ASSERT_NO_FATAL_FAILURE(run({.kind = OperationKind::all_to_all, .count = count}, stream_exchange,
                                   [&](std::size_t rank, CollectiveCall& call) {
                                     call.output = outputs[rank].data();
                                     call.input = in_place ? call.output : inputs[rank].data();
@@ -197,7 +197,7 @@ TEST_P(StreamMovement, OperationsFollowEachOtherWithoutABarrier) {
       CollectiveCall call;
       const std::size_t root = i % n();
       call.descriptor = {
-          .sequence = i, .kind = CollectiveKind::broadcast, .root = static_cast<std::int32_t>(root), .count = i * 15};
+          .sequence = i, .kind = OperationKind::broadcast, .root = static_cast<std::int32_t>(root), .count = i * 15};
       if (rank == root) std::ranges::copy(contents(i, 0, call.count()), buffer.begin());
       call.input = call.output = buffer.data();
       const auto function = i % 3 == 0 ? stream_broadcast_chain : stream_broadcast_tree;

@@ -22,7 +22,7 @@ StreamPart whole_group(const CollectiveCall& call, int rank, std::span<const int
 }
 
 ByteRange gathered_part(const StreamPart& part, std::size_t index) {
-  if (part.descriptor.kind != CollectiveKind::all_gather_v) return {index * part.bytes(), part.bytes()};
+  if (part.descriptor.kind != OperationKind::all_gather_v) return {index * part.bytes(), part.bytes()};
   const auto before = part.counts.first(index);
   const std::size_t begin = std::accumulate(before.begin(), before.end(), std::size_t{0});
   return {begin * part.element_bytes(), part.counts[index] * part.element_bytes()};

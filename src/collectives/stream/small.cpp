@@ -27,7 +27,7 @@ namespace {
 constexpr std::size_t kDirectRanks = 8;
 constexpr std::size_t kDirectRanksCrowded = 3;
 
-bool reduces(const StreamPart& part) { return part.descriptor.kind == CollectiveKind::all_reduce; }
+bool reduces(const StreamPart& part) { return part.descriptor.kind == OperationKind::all_reduce; }
 
 void reduce_inputs(const StreamPart& part, std::span<const std::byte* const> inputs) {
   if (part.count == 0) return;

@@ -23,7 +23,7 @@ void put_descriptor(ByteWriter& writer, const OpDescriptor& op) {
 OpDescriptor get_descriptor(ByteReader& reader) {
   OpDescriptor op;
   op.sequence = reader.get<std::uint64_t>();
-  op.kind = static_cast<CollectiveKind>(reader.get<std::uint8_t>());
+  op.kind = static_cast<OperationKind>(reader.get<std::uint8_t>());
   op.dtype = static_cast<DType>(reader.get<std::uint8_t>());
   op.op = static_cast<ReduceOp>(reader.get<std::uint8_t>());
   reader.get<std::uint8_t>();

@@ -15,7 +15,7 @@ Result<ControlMessage> round_trip(const ControlMessage& message) {
 
 TEST(ControlMessage, EveryMessageSurvivesTheWire) {
   const OpDescriptor op{.sequence = 17,
-                        .kind = CollectiveKind::reduce,
+                        .kind = OperationKind::reduce,
                         .dtype = DType::bf16,
                         .op = ReduceOp::max,
                         .root = 3,

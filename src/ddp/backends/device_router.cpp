@@ -69,55 +69,11 @@ Status DeviceRouter::check(const at::Tensor& tensor, std::optional<ReduceOp> op)
                       tensor.device().str(), backend_)};
 }
 
-Work DeviceRouter::all_reduce(const at::Tensor& tensor, const ReduceOptions& options) {
-  return for_tensor(tensor).all_reduce(tensor, options);
-}
-
-Work DeviceRouter::reduce(const at::Tensor& tensor, int root, const ReduceOptions& options) {
-  return for_tensor(tensor).reduce(tensor, root, options);
-}
-
-Work DeviceRouter::broadcast(const at::Tensor& tensor, int root, const CallOptions& options) {
-  return for_tensor(tensor).broadcast(tensor, root, options);
-}
-
-Work DeviceRouter::all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) {
-  return for_tensor(input).all_gather(input, output, options);
-}
-
-Work DeviceRouter::all_gather_v(const at::Tensor& input, const at::Tensor& output, std::span<const std::size_t> counts,
-                                const CallOptions& options) {
-  return for_tensor(input).all_gather_v(input, output, counts, options);
-}
-
-Work DeviceRouter::reduce_scatter(const at::Tensor& input, const at::Tensor& output, const ReduceOptions& options) {
-  return for_tensor(input).reduce_scatter(input, output, options);
-}
-
-Work DeviceRouter::gather(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) {
-  return for_tensor(input).gather(input, output, root, options);
-}
-
-Work DeviceRouter::scatter(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) {
-  return for_tensor(output).scatter(input, output, root, options);
-}
-
-Work DeviceRouter::all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) {
-  return for_tensor(input).all_to_all(input, output, options);
-}
-
-Work DeviceRouter::barrier(const CallOptions& options) {
+Work DeviceRouter::submit(const TensorOperation& operation) {
+  if (operation.kind != OperationKind::barrier) return for_tensor(operation.tensor()).submit(operation);
   std::vector<Work> works;
-  for (const auto& [device, group] : groups_) works.push_back(group->barrier(options));
+  for (const auto& [device, group] : groups_) works.push_back(group->submit(operation));
   return all_of(std::move(works));
-}
-
-Work DeviceRouter::send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) {
-  return for_tensor(tensor).send(tensor, destination, tag, options);
-}
-
-Work DeviceRouter::recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) {
-  return for_tensor(tensor).recv(tensor, source, tag, options);
 }
 
 at::Tensor DeviceRouter::empty(std::int64_t count, at::ScalarType dtype, at::Device device) {

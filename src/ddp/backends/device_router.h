@@ -25,19 +25,7 @@ class DeviceRouter final : public ProcessGroup {
   std::string describe() const override;
   Status check(const at::Tensor& tensor, std::optional<ReduceOp> op) const override;
 
-  Work all_reduce(const at::Tensor& tensor, const ReduceOptions& options) override;
-  Work reduce(const at::Tensor& tensor, int root, const ReduceOptions& options) override;
-  Work broadcast(const at::Tensor& tensor, int root, const CallOptions& options) override;
-  Work all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) override;
-  Work all_gather_v(const at::Tensor& input, const at::Tensor& output, std::span<const std::size_t> counts,
-                    const CallOptions& options) override;
-  Work reduce_scatter(const at::Tensor& input, const at::Tensor& output, const ReduceOptions& options) override;
-  Work gather(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) override;
-  Work scatter(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) override;
-  Work all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) override;
-  Work barrier(const CallOptions& options) override;
-  Work send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) override;
-  Work recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) override;
+  Work submit(const TensorOperation& operation) override;
 
   at::Tensor empty(std::int64_t count, at::ScalarType dtype, at::Device device = at::kCPU) override;
   // Of the first group.

@@ -49,4 +49,19 @@ Status check_tensor(const std::string& backend, c10::DeviceType device, const at
   return {};
 }
 
+Operation engine_operation(const TensorOperation& operation) {
+  const auto buffer = [](const at::Tensor& tensor) -> Buffer {
+    if (!tensor.defined()) return {};
+    return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), *engine_type(tensor.scalar_type())};
+  };
+  return {.kind = operation.kind,
+          .input = buffer(operation.input),
+          .output = buffer(operation.output),
+          .op = operation.op,
+          .peer = operation.peer,
+          .tag = operation.tag,
+          .counts = operation.counts,
+          .timeout = operation.timeout};
+}
+
 }  // namespace lockstep::detail

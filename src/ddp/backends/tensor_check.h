@@ -1,4 +1,4 @@
-// Which tensors a backend takes: the same types on all of them.
+// Which tensors a backend takes (the same types on all of them), and operations on them in the engine's terms.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,6 +8,7 @@
 
 #include "lockstep/base/status.h"
 #include "lockstep/collectives/types.h"
+#include "lockstep/ddp/process_group.h"
 
 namespace lockstep::detail {
 
@@ -18,5 +19,8 @@ std::optional<DType> engine_type(at::ScalarType type);
 // why not, and what to do instead. `backend` is for the message.
 Status check_tensor(const std::string& backend, c10::DeviceType device, const at::Tensor& tensor,
                     std::optional<ReduceOp> op);
+
+// The same operation on the tensors' memory, for an engine that does not know tensors. Valid while `operation` lives.
+Operation engine_operation(const TensorOperation& operation);
 
 }  // namespace lockstep::detail

@@ -6,6 +6,8 @@
 
 #include <vector>
 
+#include "base/invalid_argument.h"
+
 namespace lockstep::detail {
 
 namespace {
@@ -152,21 +154,21 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
 };
 
 void check(const BatchNormCall& call) {
-  const auto refuse = [](const std::string& why) {
-    throw Error({StatusCode::invalid_argument, "SyncBatchNorm: " + why});
-  };
   const at::ScalarType type = call.input.scalar_type();
   if (type != at::kFloat && type != at::kDouble) {
-    refuse(fmt::format("the input is of type {}; float and double work", c10::toString(type)));
+    throw_invalid_argument("SyncBatchNorm",
+                           fmt::format("the input is of type {}; float and double work", c10::toString(type)));
   }
   for (const at::Tensor& tensor : {call.weight, call.bias, call.running_mean, call.running_var}) {
     if (!tensor.defined()) continue;
     if (tensor.numel() != call.input.size(1)) {
-      refuse(fmt::format("the input has {} channels, the layer {}", call.input.size(1), tensor.numel()));
+      throw_invalid_argument(
+          "SyncBatchNorm", fmt::format("the input has {} channels, the layer {}", call.input.size(1), tensor.numel()));
     }
     if (tensor.scalar_type() != type) {
-      refuse(fmt::format("the input is of type {}, the layer's tensors of type {}; convert one of them",
-                         c10::toString(type), c10::toString(tensor.scalar_type())));
+      throw_invalid_argument("SyncBatchNorm",
+                             fmt::format("the input is of type {}, the layer's tensors of type {}; convert one of them",
+                                         c10::toString(type), c10::toString(tensor.scalar_type())));
     }
   }
 }

@@ -11,15 +11,12 @@
 #include <algorithm>
 #include <mutex>
 
+#include "base/invalid_argument.h"
 #include "lockstep/ddp/init.h"
 
 namespace lockstep {
 
 namespace {
-
-[[noreturn]] void refuse(const std::string& why) {
-  throw Error({StatusCode::invalid_argument, "DistributedSampler: " + why});
-}
 
 // What one pass hands out on this rank.
 struct Pass {
@@ -80,10 +77,12 @@ DistributedSampler::DistributedSampler(std::size_t dataset_size, const Distribut
   shared_->num_replicas = options.num_replicas ? *options.num_replicas : get_world_size();
   shared_->rank = options.rank ? *options.rank : get_rank();
   if (shared_->num_replicas < 1)
-    refuse(fmt::format("num_replicas is {}, but must be at least 1", shared_->num_replicas));
+    throw_invalid_argument("DistributedSampler",
+                           fmt::format("num_replicas is {}, but must be at least 1", shared_->num_replicas));
   if (shared_->rank < 0 || shared_->rank >= shared_->num_replicas) {
-    refuse(fmt::format("rank is {}, but with num_replicas {} it must be from 0 to {}", shared_->rank,
-                       shared_->num_replicas, shared_->num_replicas - 1));
+    throw_invalid_argument("DistributedSampler",
+                           fmt::format("rank is {}, but with num_replicas {} it must be from 0 to {}", shared_->rank,
+                                       shared_->num_replicas, shared_->num_replicas - 1));
   }
   shared_->drop_last = options.drop_last;
   shared_->pad = options.pad;
@@ -125,7 +124,9 @@ DistributedSamplerState DistributedSampler::state(std::optional<std::size_t> sam
   if (!shared_->running || pass.epoch != shared_->epoch) return state;
   const auto taken = samples_taken ? static_cast<std::int64_t>(*samples_taken) : pass.taken;
   if (taken > pass.taken) {
-    refuse(fmt::format("state({}): this rank was given only {} samples in this pass", taken, pass.taken));
+    throw_invalid_argument(
+        "DistributedSampler",
+        fmt::format("state({}): this rank was given only {} samples in this pass", taken, pass.taken));
   }
   state.consumed = std::min({pass.begin + taken * shared_->num_replicas, pass.end, shared_->size});
   return state;
@@ -134,14 +135,16 @@ DistributedSamplerState DistributedSampler::state(std::optional<std::size_t> sam
 void DistributedSampler::load_state(const DistributedSamplerState& state) {
   std::lock_guard lock(shared_->mutex);
   if (state.dataset_size != shared_->size) {
-    refuse(
+    throw_invalid_argument(
+        "DistributedSampler",
         fmt::format("load_state: the state is of a dataset of {} samples, this one has {}; an epoch can only be "
                     "continued on the same data",
                     state.dataset_size, shared_->size));
   }
   if (state.consumed < 0 || state.consumed > state.dataset_size) {
-    refuse(fmt::format("load_state: {} of {} samples cannot have been consumed; the state is damaged", state.consumed,
-                       state.dataset_size));
+    throw_invalid_argument("DistributedSampler",
+                           fmt::format("load_state: {} of {} samples cannot have been consumed; the state is damaged",
+                                       state.consumed, state.dataset_size));
   }
   shared_->epoch = state.epoch;
   shared_->seed = state.seed;

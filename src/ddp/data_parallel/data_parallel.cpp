@@ -10,6 +10,7 @@
 #include <thread>
 #include <unordered_set>
 
+#include "base/invalid_argument.h"
 #include "ddp/data_parallel/replica_backward.h"
 #include "ddp/data_parallel/replica_threads.h"
 #include "lockstep/base/status.h"
@@ -17,10 +18,6 @@
 namespace lockstep::detail {
 
 namespace {
-
-[[noreturn]] void refuse(const std::string& why) {
-  throw Error({StatusCode::invalid_argument, "DataParallel: " + why});
-}
 
 // clone() initialises parameters at random before it copies them: the program's random numbers shall not
 // depend on the number of replicas.
@@ -48,11 +45,13 @@ Split split_for(const std::vector<at::Tensor>& inputs, int replicas) {
   for (const at::Tensor& input : inputs) {
     if (input.dim() == 0) continue;
     if (batch && *batch != input.size(0)) {
-      refuse(fmt::format("inputs of {} and {} samples in dimension 0 cannot be split together", *batch, input.size(0)));
+      throw_invalid_argument(
+          "DataParallel",
+          fmt::format("inputs of {} and {} samples in dimension 0 cannot be split together", *batch, input.size(0)));
     }
     batch = input.size(0);
   }
-  if (!batch) refuse("there is no tensor with a dimension 0 to split among the inputs");
+  if (!batch) throw_invalid_argument("DataParallel", "there is no tensor with a dimension 0 to split among the inputs");
   Split split{.batch = *batch, .part = (*batch + replicas - 1) / replicas};
   if (split.part > 0) split.count = static_cast<int>((*batch + split.part - 1) / split.part);
   return split;
@@ -78,13 +77,16 @@ class ReplicaSet::Impl {
   Impl(std::shared_ptr<torch::nn::Module> module, const DataParallelOptions& options)
       : module_(std::move(module)), count_(options.replicas) {
     if (count_ < 0 || options.threads_per_replica < 0) {
-      refuse(fmt::format("replicas is {} and threads_per_replica {}; both must be 0 or more", count_,
-                         options.threads_per_replica));
+      throw_invalid_argument("DataParallel",
+                             fmt::format("replicas is {} and threads_per_replica {}; both must be 0 or more", count_,
+                                         options.threads_per_replica));
     }
     for (const auto& item : module_->named_buffers()) {
       if (!item.value().requires_grad()) continue;
-      refuse(fmt::format("buffer \"{}\" needs a gradient, which only parameters get; use register_parameter()",
-                         item.key()));
+      throw_invalid_argument(
+          "DataParallel",
+          fmt::format("buffer \"{}\" needs a gradient, which only parameters get; use register_parameter()",
+                      item.key()));
     }
     if (count_ == 0) count_ = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     if (count_ == 1) return;
@@ -191,8 +193,10 @@ class ReplicaSet::Impl {
     const std::size_t outputs = graphs[0].outputs.size();
     for (std::size_t r = 1; r < graphs.size(); ++r) {
       if (graphs[r].outputs.size() == outputs) continue;
-      refuse(fmt::format("replica 0 returned {} tensors and replica {} returned {}; they must return equally many",
-                         outputs, r, graphs[r].outputs.size()));
+      throw_invalid_argument(
+          "DataParallel",
+          fmt::format("replica 0 returned {} tensors and replica {} returned {}; they must return equally many",
+                      outputs, r, graphs[r].outputs.size()));
     }
     std::vector<at::Tensor> joined;
     std::vector<char> attach;

@@ -202,7 +202,7 @@ void ElasticState::transfer(ProcessGroup& group, int source) {
   if (gives) {
     numbers = numbers_to_bytes({progress_, committed_.step, committed_.epoch, committed_.sampler});
     values = values_to_bytes(committed_.values);
-    if (state_.optimizer != nullptr) optimizer = checkpoint::optimizer_to_bytes(*state_.optimizer);
+    if (state_.optimizer) optimizer = checkpoint::optimizer_to_bytes(state_.optimizer->get());
   }
   numbers = broadcast_bytes(group, numbers, source);
   values = broadcast_bytes(group, values, source);
@@ -219,7 +219,7 @@ void ElasticState::transfer(ProcessGroup& group, int source) {
   state_.sampler = theirs.sampler;
   state_.values = values_from_bytes(values);
   for (std::size_t i = 0; i < own.size(); ++i) own[i].copy_(received[i]);
-  if (state_.optimizer != nullptr) checkpoint::optimizer_from_bytes(*state_.optimizer, optimizer);
+  if (state_.optimizer) checkpoint::optimizer_from_bytes(state_.optimizer->get(), optimizer);
   progress_ = theirs.progress;
   taken_ = 0;
   capture();

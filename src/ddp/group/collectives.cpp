@@ -10,6 +10,7 @@
 #include <functional>
 #include <mutex>
 
+#include "base/invalid_argument.h"
 #include "communicator/work_state.h"
 #include "ddp/group/non_member_group.h"
 
@@ -17,29 +18,27 @@ namespace lockstep {
 
 namespace {
 
-[[noreturn]] void refuse(const char* operation, const std::string& why) {
-  throw Error({StatusCode::invalid_argument, fmt::format("{}: {}", operation, why)});
-}
-
 // Complex numbers are reduced as pairs of reals; autograd must not see what is done here.
 at::Tensor plain(const char* operation, const at::Tensor& tensor, const ProcessGroup& group,
                  std::optional<ReduceOp> op) {
-  if (!tensor.defined()) refuse(operation, "the tensor is undefined");
+  if (!tensor.defined()) throw_invalid_argument(operation, "the tensor is undefined");
   if (tensor.layout() != at::kStrided) {
-    refuse(operation, fmt::format("the tensor is not dense (layout {}); call .to_dense() first",
-                                  tensor.layout() == at::kSparse ? "sparse" : "other than strided"));
+    throw_invalid_argument(operation, fmt::format("the tensor is not dense (layout {}); call .to_dense() first",
+                                                  tensor.layout() == at::kSparse ? "sparse" : "other than strided"));
   }
-  if (tensor.is_quantized()) refuse(operation, "the tensor is quantized; send .int_repr() or .dequantize() instead");
+  if (tensor.is_quantized())
+    throw_invalid_argument(operation, "the tensor is quantized; send .int_repr() or .dequantize() instead");
   at::Tensor result = tensor.detach();
   if (result.is_complex()) {
     if (op && *op != ReduceOp::sum && *op != ReduceOp::avg) {
-      refuse(operation, fmt::format("{} is not defined for complex numbers; sum and avg are", to_string(*op)));
+      throw_invalid_argument(operation,
+                             fmt::format("{} is not defined for complex numbers; sum and avg are", to_string(*op)));
     }
     result = at::view_as_real(result);
   }
   throw_if_error(group.check(result, op).with_context(operation));
   if (op == ReduceOp::avg && result.scalar_type() == at::kBool) {
-    refuse(operation, "avg is not defined for bool; convert the tensor to float first");
+    throw_invalid_argument(operation, "avg is not defined for bool; convert the tensor to float first");
   }
   return result;
 }
@@ -111,22 +110,24 @@ Work finish(Work work, Block block) {
 at::Tensor flat_memory(const char* operation, const char* what, const std::vector<at::Tensor>& tensors,
                        std::size_t expected, const at::Tensor& like, const ProcessGroup& group, bool equal_sizes) {
   if (tensors.size() != expected) {
-    refuse(operation, fmt::format("{} holds {} tensors, but the group has {} ranks", what, tensors.size(), expected));
+    throw_invalid_argument(
+        operation, fmt::format("{} holds {} tensors, but the group has {} ranks", what, tensors.size(), expected));
   }
   std::int64_t total = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor tensor = plain(operation, tensors[i], group, std::nullopt);
     if (tensor.scalar_type() != like.scalar_type()) {
-      refuse(operation, fmt::format("{}[{}] is of type {}, the other tensor of type {}", what, i,
-                                    c10::toString(tensor.scalar_type()), c10::toString(like.scalar_type())));
+      throw_invalid_argument(operation,
+                             fmt::format("{}[{}] is of type {}, the other tensor of type {}", what, i,
+                                         c10::toString(tensor.scalar_type()), c10::toString(like.scalar_type())));
     }
     if (tensor.device() != like.device()) {
-      refuse(operation, fmt::format("{}[{}] is on {}, the other tensor on {}; move one of them", what, i,
-                                    tensor.device().str(), like.device().str()));
+      throw_invalid_argument(operation, fmt::format("{}[{}] is on {}, the other tensor on {}; move one of them", what,
+                                                    i, tensor.device().str(), like.device().str()));
     }
     if (equal_sizes && tensor.numel() != like.numel()) {
-      refuse(operation,
-             fmt::format("{}[{}] has {} elements, but {} are needed", what, i, tensor.numel(), like.numel()));
+      throw_invalid_argument(
+          operation, fmt::format("{}[{}] has {} elements, but {} are needed", what, i, tensor.numel(), like.numel()));
     }
     total += tensor.numel();
   }
@@ -183,9 +184,10 @@ std::optional<Work> nothing_to_do(const char* operation, const std::shared_ptr<P
 int group_rank(const char* operation, int global_rank, const ProcessGroup& group) {
   const int rank = group.group_rank(global_rank);
   if (rank < 0) {
-    refuse(operation, fmt::format("rank {} of the world is not in the group, which has the ranks {}; roots and peers "
-                                  "are ranks of the world (get_global_rank() translates those of a group)",
-                                  global_rank, fmt::join(group.global_ranks(), ", ")));
+    throw_invalid_argument(
+        operation, fmt::format("rank {} of the world is not in the group, which has the ranks {}; roots and peers "
+                               "are ranks of the world (get_global_rank() translates those of a group)",
+                               global_rank, fmt::join(group.global_ranks(), ", ")));
   }
   return rank;
 }
@@ -194,12 +196,14 @@ int group_rank(const char* operation, int global_rank, const ProcessGroup& group
 void check_ratio(const char* operation, const char* large_name, const at::Tensor& large, const char* small_name,
                  const at::Tensor& small, int size) {
   if (large.scalar_type() != small.scalar_type()) {
-    refuse(operation, fmt::format("{} is of type {}, {} of type {}", large_name, c10::toString(large.scalar_type()),
-                                  small_name, c10::toString(small.scalar_type())));
+    throw_invalid_argument(
+        operation, fmt::format("{} is of type {}, {} of type {}", large_name, c10::toString(large.scalar_type()),
+                               small_name, c10::toString(small.scalar_type())));
   }
   if (large.numel() != small.numel() * size) {
-    refuse(operation, fmt::format("{} has {} elements, but {} ranks times {} elements of {} make {}", large_name,
-                                  large.numel(), size, small.numel(), small_name, small.numel() * size));
+    throw_invalid_argument(operation,
+                           fmt::format("{} has {} elements, but {} ranks times {} elements of {} make {}", large_name,
+                                       large.numel(), size, small.numel(), small_name, small.numel() * size));
   }
 }
 
@@ -240,9 +244,9 @@ Work all_gather_async(const std::vector<at::Tensor>& outputs, const at::Tensor& 
   std::vector<std::size_t> counts;
   for (const at::Tensor& output : outputs) counts.push_back(output.numel() * (output.is_complex() ? 2 : 1));
   if (counts[group->rank()] != static_cast<std::size_t>(block.memory().numel())) {
-    refuse("all_gather",
-           fmt::format("outputs[{}] is this rank's own and must have the {} elements of the input, not {}",
-                       group->rank(), input.numel(), outputs[group->rank()].numel()));
+    throw_invalid_argument(
+        "all_gather", fmt::format("outputs[{}] is this rank's own and must have the {} elements of the input, not {}",
+                                  group->rank(), input.numel(), outputs[group->rank()].numel()));
   }
   Work work = group->all_gather_v(block.memory(), flat, counts, call_options(options));
   return unpack_after(std::move(work), flat, outputs);
@@ -310,7 +314,7 @@ Work all_to_all_async(const std::vector<at::Tensor>& outputs, const std::vector<
                       const TensorCallOptions& options) {
   if (auto done = nothing_to_do("all_to_all", options.group)) return *done;
   const auto group = group_or_default(options.group);
-  if (inputs.empty()) refuse("all_to_all", "inputs is empty");
+  if (inputs.empty()) throw_invalid_argument("all_to_all", "inputs is empty");
   const at::Tensor like = plain("all_to_all", inputs[0], *group, std::nullopt);
   const at::Tensor from = flat_memory("all_to_all", "inputs", inputs, group->size(), like, *group, true);
   const at::Tensor to = flat_memory("all_to_all", "outputs", outputs, group->size(), like, *group, true);
@@ -324,11 +328,11 @@ Work all_to_all_single_async(const at::Tensor& output, const at::Tensor& input, 
   Block from("all_to_all_single", input, *group, Block::Use::read);
   Block to("all_to_all_single", output, *group, Block::Use::write);
   if (from.memory().numel() != to.memory().numel() || from.memory().scalar_type() != to.memory().scalar_type()) {
-    refuse("all_to_all_single", "input and output must have the same type and number of elements");
+    throw_invalid_argument("all_to_all_single", "input and output must have the same type and number of elements");
   }
   if (from.memory().numel() % group->size() != 0) {
-    refuse("all_to_all_single",
-           fmt::format("{} elements cannot be split evenly between {} ranks", from.memory().numel(), group->size()));
+    throw_invalid_argument("all_to_all_single", fmt::format("{} elements cannot be split evenly between {} ranks",
+                                                            from.memory().numel(), group->size()));
   }
   Work work = group->all_to_all(from.memory(), to.memory(), call_options(options));
   return finish(std::move(work), std::move(to));

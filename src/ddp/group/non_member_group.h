@@ -31,20 +31,7 @@ class NonMemberGroup final : public ProcessGroup {
   std::string describe() const override;
   Status check(const at::Tensor&, std::optional<ReduceOp>) const override { refuse(); }
 
-  Work all_reduce(const at::Tensor&, const ReduceOptions&) override { refuse(); }
-  Work reduce(const at::Tensor&, int, const ReduceOptions&) override { refuse(); }
-  Work broadcast(const at::Tensor&, int, const CallOptions&) override { refuse(); }
-  Work all_gather(const at::Tensor&, const at::Tensor&, const CallOptions&) override { refuse(); }
-  Work all_gather_v(const at::Tensor&, const at::Tensor&, std::span<const std::size_t>, const CallOptions&) override {
-    refuse();
-  }
-  Work reduce_scatter(const at::Tensor&, const at::Tensor&, const ReduceOptions&) override { refuse(); }
-  Work gather(const at::Tensor&, const at::Tensor&, int, const CallOptions&) override { refuse(); }
-  Work scatter(const at::Tensor&, const at::Tensor&, int, const CallOptions&) override { refuse(); }
-  Work all_to_all(const at::Tensor&, const at::Tensor&, const CallOptions&) override { refuse(); }
-  Work barrier(const CallOptions&) override { refuse(); }
-  Work send(const at::Tensor&, int, int, const CallOptions&) override { refuse(); }
-  Work recv(const at::Tensor&, int, int, const CallOptions&) override { refuse(); }
+  Work submit(const TensorOperation&) override { refuse(); }
 
   at::Tensor empty(std::int64_t, at::ScalarType, at::Device) override { refuse(); }
   Memory allocate(std::size_t) override { refuse(); }

@@ -80,4 +80,75 @@ std::shared_ptr<ProcessGroup> ProcessGroup::companion(const std::string& purpose
   return group;
 }
 
+Work ProcessGroup::all_reduce(const at::Tensor& tensor, const ReduceOptions& options) {
+  return submit({.kind = OperationKind::all_reduce,
+                 .input = tensor,
+                 .output = tensor,
+                 .op = options.op,
+                 .timeout = options.timeout});
+}
+
+Work ProcessGroup::reduce(const at::Tensor& tensor, int root, const ReduceOptions& options) {
+  return submit({.kind = OperationKind::reduce,
+                 .input = tensor,
+                 .output = tensor,
+                 .op = options.op,
+                 .peer = root,
+                 .timeout = options.timeout});
+}
+
+Work ProcessGroup::broadcast(const at::Tensor& tensor, int root, const CallOptions& options) {
+  return submit(
+      {.kind = OperationKind::broadcast, .input = tensor, .output = tensor, .peer = root, .timeout = options.timeout});
+}
+
+Work ProcessGroup::all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) {
+  return submit({.kind = OperationKind::all_gather, .input = input, .output = output, .timeout = options.timeout});
+}
+
+Work ProcessGroup::all_gather_v(const at::Tensor& input, const at::Tensor& output, std::span<const std::size_t> counts,
+                                const CallOptions& options) {
+  return submit({.kind = OperationKind::all_gather_v,
+                 .input = input,
+                 .output = output,
+                 .counts = {counts.begin(), counts.end()},
+                 .timeout = options.timeout});
+}
+
+Work ProcessGroup::reduce_scatter(const at::Tensor& input, const at::Tensor& output, const ReduceOptions& options) {
+  return submit({.kind = OperationKind::reduce_scatter,
+                 .input = input,
+                 .output = output,
+                 .op = options.op,
+                 .timeout = options.timeout});
+}
+
+Work ProcessGroup::gather(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) {
+  return submit(
+      {.kind = OperationKind::gather, .input = input, .output = output, .peer = root, .timeout = options.timeout});
+}
+
+Work ProcessGroup::scatter(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) {
+  return submit(
+      {.kind = OperationKind::scatter, .input = input, .output = output, .peer = root, .timeout = options.timeout});
+}
+
+Work ProcessGroup::all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) {
+  return submit({.kind = OperationKind::all_to_all, .input = input, .output = output, .timeout = options.timeout});
+}
+
+Work ProcessGroup::barrier(const CallOptions& options) {
+  return submit({.kind = OperationKind::barrier, .timeout = options.timeout});
+}
+
+Work ProcessGroup::send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) {
+  return submit(
+      {.kind = OperationKind::send, .input = tensor, .peer = destination, .tag = tag, .timeout = options.timeout});
+}
+
+Work ProcessGroup::recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) {
+  return submit(
+      {.kind = OperationKind::recv, .output = tensor, .peer = source, .tag = tag, .timeout = options.timeout});
+}
+
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <unordered_set>
 
+#include "base/invalid_argument.h"
 #include "ddp/snapshot/state.h"
 #include "ddp/torch_compat.h"
 #include "lockstep/ddp/init.h"
@@ -26,9 +27,7 @@ using torch::optim::OptimizerParamGroup;
 // has its latency.
 constexpr std::size_t kAloneBytes = std::size_t{1} << 18;
 
-[[noreturn]] void refuse(StatusCode code, const std::string& why) {
-  throw Error({code, "ZeroRedundancyOptimizer: " + why});
-}
+constexpr const char* kName = "ZeroRedundancyOptimizer";
 
 at::Tensor archive_bytes(const Optimizer& optimizer) {
   const std::string text = checkpoint::optimizer_to_bytes(optimizer);
@@ -96,14 +95,14 @@ ShardedOptimizer::ShardedOptimizer(ParamGroups groups, std::unique_ptr<torch::op
   for (const OptimizerParamGroup& group : param_groups_) {
     for (const at::Tensor& parameter : group.params()) {
       if (!seen.insert(parameter.unsafeGetTensorImpl()).second) {
-        refuse(StatusCode::invalid_argument,
-               fmt::format("parameter {} was given before; each belongs to one group once", sizes.size()));
+        throw_invalid_argument(
+            kName, fmt::format("parameter {} was given before; each belongs to one group once", sizes.size()));
       }
       throw_if_error(group_->check(parameter, std::nullopt).with_context("ZeroRedundancyOptimizer"));
       sizes.push_back(static_cast<std::int64_t>(parameter.nbytes()));
     }
   }
-  if (sizes.empty()) refuse(StatusCode::invalid_argument, "there are no parameters");
+  if (sizes.empty()) throw_invalid_argument(kName, "there are no parameters");
   owners_ = balance_greedily(sizes, group_->size());
   local_ = factory_(groups_of(group_->rank()));
   if (group_->size() > 1) make_parcels();
@@ -131,8 +130,8 @@ std::size_t ShardedOptimizer::parameter_count() const {
 
 void ShardedOptimizer::check_groups() const {
   if (param_groups_.size() == local_->param_groups().size() && parameter_count() == owners_.size()) return;
-  refuse(StatusCode::invalid_argument,
-         "parameters were added after construction; give all parameter groups to the constructor");
+  throw_invalid_argument(kName,
+                         "parameters were added after construction; give all parameter groups to the constructor");
 }
 
 void ShardedOptimizer::make_parcels() {
@@ -196,8 +195,8 @@ void ShardedOptimizer::exchange_parameters() {
 void ShardedOptimizer::consolidate_state_dict(int to) {
   check_groups();
   if (to < 0 || to >= group_->size()) {
-    refuse(StatusCode::invalid_argument,
-           fmt::format("consolidate_state_dict: there is no rank {} in a group of {}", to, group_->size()));
+    throw_invalid_argument(
+        kName, fmt::format("consolidate_state_dict: there is no rank {} in a group of {}", to, group_->size()));
   }
   at::NoGradGuard no_grad;
   consolidated_.reset();
@@ -224,10 +223,14 @@ void ShardedOptimizer::consolidate_state_dict(int to) {
 
 void ShardedOptimizer::save(torch::serialize::OutputArchive& archive) const {
   if (!consolidated_) {
-    refuse(StatusCode::not_found,
-           fmt::format("save: rank {} holds only its share of the state; call consolidate_state_dict(to) on all ranks "
-                       "first, and save on rank `to`",
-                       group_->rank()));
+    throw Error(
+        {StatusCode::not_found,
+         fmt::format(
+             "{}: {}", kName,
+             fmt::format(
+                 "save: rank {} holds only its share of the state; call consolidate_state_dict(to) on all ranks "
+                 "first, and save on rank `to`",
+                 group_->rank()))});
   }
   consolidated_->save(archive);
 }

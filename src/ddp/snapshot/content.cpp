@@ -65,22 +65,16 @@ Content collect(const State& state, const std::vector<std::string>& rng_states, 
   content.manifest.epoch = state.epoch;
   content.manifest.world_size = world_size;
   content.model = TensorFile::of(tensors_of_model(state.model), copy, std::move(reuse.model));
-  if (state.optimizer != nullptr) {
-    content.manifest.optimizer = {optimizer_kind(*state.optimizer), group_sizes(*state.optimizer)};
+  if (state.optimizer) {
+    content.manifest.optimizer = {optimizer_kind(state.optimizer->get()), group_sizes(state.optimizer->get())};
     if (copy) {
       content.optimizer_copy =
-          OptimizerCopy::of(*state.optimizer, std::move(reuse.optimizer_copy).value_or(OptimizerCopy()));
+          OptimizerCopy::of(state.optimizer->get(), std::move(reuse.optimizer_copy).value_or(OptimizerCopy()));
     } else {
-      content.optimizer = optimizer_to_bytes(*state.optimizer);
+      content.optimizer = optimizer_to_bytes(state.optimizer->get());
     }
   }
-  if (state.sampler) {
-    content.manifest.sampler = {.epoch = state.sampler->epoch,
-                                .seed = state.sampler->seed,
-                                .dataset_size = state.sampler->dataset_size,
-                                .consumed = state.sampler->consumed,
-                                .shuffle = state.sampler->shuffle};
-  }
+  content.manifest.sampler = state.sampler;
   NamedTensors tensors;
   for (const auto& [name, value] : state.values) {
     if (const auto* const tensor = std::get_if<at::Tensor>(&value)) {
@@ -105,7 +99,7 @@ Prepared::Prepared(const State& state, const Snapshot& snapshot, int rank)
     : snapshot_(snapshot), model_(tensors_of_model(state.model)) {
   saved_ = tensors_of_file(parse_file(snapshot, kModelFile));
   throw_if_error(check_fits(model_, saved_, snapshot.path + "/" + kModelFile));
-  if (state.optimizer != nullptr) check_optimizer(state);
+  if (state.optimizer) check_optimizer(state);
   for (const auto& [name, scalar] : snapshot.manifest.values) {
     std::visit([&](const auto& value) { values_[name] = value; }, scalar);
   }
@@ -129,12 +123,12 @@ void Prepared::check_optimizer(const State& state) const {
                                                    "State::optimizer null",
                                                    snapshot_.path)});
   }
-  const std::string kind = optimizer_kind(*state.optimizer);
+  const std::string kind = optimizer_kind(state.optimizer->get());
   if (saved->kind != kind) {
     throw Error({StatusCode::mismatch, fmt::format("{} holds the state of a {}, but the program's optimizer is a {}",
                                                    snapshot_.path, saved->kind, kind)});
   }
-  const auto sizes = group_sizes(*state.optimizer);
+  const auto sizes = group_sizes(state.optimizer->get());
   if (saved->group_sizes != sizes) {
     throw Error({StatusCode::mismatch,
                  fmt::format("{} holds the state of an optimizer whose parameter groups have [{}] parameters; the "
@@ -144,7 +138,7 @@ void Prepared::check_optimizer(const State& state) const {
 }
 
 void Prepared::load_optimizer_and_rng(State& state) const {
-  if (state.optimizer != nullptr) optimizer_from_bytes(*state.optimizer, snapshot_.files.at(kOptimizerFile).text());
+  if (state.optimizer) optimizer_from_bytes(state.optimizer->get(), snapshot_.files.at(kOptimizerFile).text());
   if (rng_) rng_from_bytes(*rng_);
 }
 
@@ -154,14 +148,7 @@ void Prepared::load_rest(State& state) const {
   state.step = manifest.step;
   state.epoch = manifest.epoch;
   state.values = values_;
-  state.sampler.reset();
-  if (manifest.sampler) {
-    state.sampler = {.epoch = manifest.sampler->epoch,
-                     .seed = manifest.sampler->seed,
-                     .dataset_size = manifest.sampler->dataset_size,
-                     .consumed = manifest.sampler->consumed,
-                     .shuffle = manifest.sampler->shuffle};
-  }
+  state.sampler = manifest.sampler;
 }
 
 }  // namespace lockstep::checkpoint

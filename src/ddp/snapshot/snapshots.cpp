@@ -77,7 +77,7 @@ void Snapshots::Impl::save(const State& state) {
   const GroupPointer group = this->group();
   const int world_size = group == nullptr ? 1 : group->size();
   const bool writes = group == nullptr || group->rank() == 0;
-  auto* const sharded = dynamic_cast<detail::ShardedOptimizer*>(state.optimizer);
+  auto* const sharded = state.optimizer ? dynamic_cast<detail::ShardedOptimizer*>(&state.optimizer->get()) : nullptr;
   if (sharded != nullptr && group != nullptr) sharded->consolidate_state_dict(0);
   std::vector<std::string> rng_states;
   if (state.rng) rng_states = gather_on_first(group, rng_to_bytes());

@@ -64,7 +64,7 @@ TEST(Snapshots, EverythingComesBack) {
   optimizer.step();
   const at::Tensor table = torch::arange(6).reshape({2, 3}).t();
   State state{.model = *model,
-              .optimizer = &optimizer,
+              .optimizer = optimizer,
               .step = 70,
               .epoch = 3,
               .sampler = DistributedSamplerState{3, 9, 1000, 128, true},
@@ -76,7 +76,7 @@ TEST(Snapshots, EverythingComesBack) {
 
   auto other = make_model(0);
   torch::optim::Adam other_optimizer(other->parameters(), torch::optim::AdamOptions(0.5));
-  State loaded{.model = *other, .optimizer = &other_optimizer, .values = {{"old", 1}}};
+  State loaded{.model = *other, .optimizer = other_optimizer, .values = {{"old", 1}}};
   const auto result = Snapshots(folder.path()).load(loaded);
   ASSERT_TRUE(result.has_value());
   EXPECT_EQ(result->path, folder.path("snapshot-000001-step-70"));
@@ -150,10 +150,10 @@ TEST(Snapshots, AnotherModelIsNamedParameterByParameter) {
   auto model = make_model(1);
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
   Snapshots snapshots(folder.path());
-  snapshots.save({.model = *model, .optimizer = &optimizer, .step = 1});
+  snapshots.save({.model = *model, .optimizer = optimizer, .step = 1});
   auto wider = make_model(3, 7);
   torch::optim::SGD wider_optimizer(wider->parameters(), torch::optim::SGDOptions(0.2));
-  State state{.model = *wider, .optimizer = &wider_optimizer};
+  State state{.model = *wider, .optimizer = wider_optimizer};
   EXPECT_THAT(error_of([&] { snapshots.load(state); }),
               AllOf(HasSubstr("model.safetensors is of another model"),
                     HasSubstr("\"0.weight\" is Float [6, 3] there and Float [7, 3] in the model")));
@@ -178,8 +178,8 @@ TEST(Snapshots, AnotherOptimizerIsNamed) {
   torch::optim::Adam adam(model->parameters());
   torch::optim::SGD part(std::vector<at::Tensor>{model->parameters()[0]}, torch::optim::SGDOptions(0.1));
   Snapshots snapshots(folder.path());
-  snapshots.save({.model = *model, .optimizer = &sgd});
-  State with_adam{.model = *model, .optimizer = &adam}, with_part{.model = *model, .optimizer = &part};
+  snapshots.save({.model = *model, .optimizer = sgd});
+  State with_adam{.model = *model, .optimizer = adam}, with_part{.model = *model, .optimizer = part};
   EXPECT_THAT(error_of([&] { snapshots.load(with_adam); }),
               AllOf(HasSubstr("the state of a torch::optim::SGD"), HasSubstr("is a torch::optim::Adam")));
   EXPECT_THAT(error_of([&] { snapshots.load(with_part); }), AllOf(HasSubstr("[6] parameters"), HasSubstr("[1]")));
@@ -334,7 +334,7 @@ TEST(SnapshotRanks, AShardedOptimizersStateIsWhole) {
     train(model, optimizer, 2);
     optimizer.param_groups()[0].options().set_lr(0.002);
     Snapshots snapshots(folder.path(), {.group = group});
-    State state{.model = *model, .optimizer = &optimizer};
+    State state{.model = *model, .optimizer = optimizer};
     snapshots.save(state);
     train(model, optimizer, 2);
     if (group->rank() == 0) expected = model->parameters();
@@ -346,7 +346,7 @@ TEST(SnapshotRanks, AShardedOptimizersStateIsWhole) {
   expected = lockstep::testing::shared(expected, 0);
   auto model = make_model(0);
   torch::optim::AdamW plain(model->parameters(), torch::optim::AdamWOptions(0.5));
-  State state{.model = *model, .optimizer = &plain};
+  State state{.model = *model, .optimizer = plain};
   ASSERT_TRUE(Snapshots(folder.path()).load(state).has_value());
   train(model, plain, 2);
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(model->parameters()[i], expected[i])) << i;

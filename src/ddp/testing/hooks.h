@@ -74,17 +74,15 @@ class CountingGroup final : public ProcessGroup {
   Status check(const at::Tensor& tensor, std::optional<ReduceOp> op) const override {
     return group_->check(tensor, op);
   }
-  Work all_reduce(const at::Tensor& tensor, const ReduceOptions& options) override {
-    count(2 * tensor.nbytes());
-    return group_->all_reduce(tensor, options);
-  }
-  Work all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) override {
-    count(output.nbytes());
-    return group_->all_gather(input, output, options);
-  }
-  Work all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) override {
-    count(input.nbytes());
-    return group_->all_to_all(input, output, options);
+  Work submit(const TensorOperation& operation) override {
+    switch (operation.kind) {
+      case OperationKind::all_reduce: count(2 * operation.input.nbytes()); break;
+      case OperationKind::all_gather: count(operation.output.nbytes()); break;
+      case OperationKind::all_to_all: count(operation.input.nbytes()); break;
+      // A hook that uses another kind needs it counted first.
+      default: throw std::logic_error("CountingGroup does not count this operation");
+    }
+    return group_->submit(operation);
   }
   at::Tensor empty(std::int64_t count, at::ScalarType dtype, at::Device device) override {
     return group_->empty(count, dtype, device);
@@ -93,19 +91,6 @@ class CountingGroup final : public ProcessGroup {
   void abort(const std::string& reason) override { group_->abort(reason); }
   Status health() const override { return group_->health(); }
 
-  // Hooks that use these want them counted first.
-  Work reduce(const at::Tensor&, int, const ReduceOptions&) override { return unknown(); }
-  Work broadcast(const at::Tensor&, int, const CallOptions&) override { return unknown(); }
-  Work all_gather_v(const at::Tensor&, const at::Tensor&, std::span<const std::size_t>, const CallOptions&) override {
-    return unknown();
-  }
-  Work reduce_scatter(const at::Tensor&, const at::Tensor&, const ReduceOptions&) override { return unknown(); }
-  Work gather(const at::Tensor&, const at::Tensor&, int, const CallOptions&) override { return unknown(); }
-  Work scatter(const at::Tensor&, const at::Tensor&, int, const CallOptions&) override { return unknown(); }
-  Work barrier(const CallOptions&) override { return unknown(); }
-  Work send(const at::Tensor&, int, int, const CallOptions&) override { return unknown(); }
-  Work recv(const at::Tensor&, int, int, const CallOptions&) override { return unknown(); }
-
  protected:
   Group make_subgroup(std::span<const int> ranks, const std::string& name) override {
     return group_->new_group(ranks, name);
@@ -113,7 +98,6 @@ class CountingGroup final : public ProcessGroup {
 
  private:
   void count(std::size_t bytes) { bytes_ += static_cast<double>(bytes) * (size() - 1) / size(); }
-  [[noreturn]] static Work unknown() { throw std::logic_error("CountingGroup does not count this collective"); }
 
   const Group group_;
   double bytes_ = 0;

@@ -12,14 +12,6 @@ constexpr int kMaxMoves = 3;
 
 }  // namespace
 
-Result<std::optional<std::string>> read_now(Store& store, const std::string& key, Deadline deadline) {
-  auto pairs = store.list(key, deadline);
-  if (!pairs.ok()) return pairs.status();
-  const auto found = pairs->find(key);
-  if (found == pairs->end()) return std::optional<std::string>();
-  return std::optional(found->second);
-}
-
 Finding MeetingSearch::look_once(const std::string& host, std::uint16_t port, std::string* moved) {
   const auto deadline = Deadline::after(kLookTime);
   Finding finding;

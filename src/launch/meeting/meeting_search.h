@@ -14,11 +14,9 @@
 #include "lockstep/base/secret.h"
 #include "lockstep/base/status.h"
 #include "lockstep/store/tcp_store.h"
+#include "store/read_now.h"
 
 namespace lockstep::launch {
-
-// The value of a key where it is set; does not wait for it.
-Result<std::optional<std::string>> read_now(Store& store, const std::string& key, Deadline deadline);
 
 // What is at one address.
 struct Finding {

@@ -34,11 +34,9 @@ Result<SocketAddress> address_to_bind(const HostPort& endpoint, const std::strin
 }
 
 Result<std::unique_ptr<TcpStoreServer>> serve(SocketAddress address, const Secret& secret) {
-  const auto place = parse_host_port(address.to_string());
-  if (!place.ok()) return place.status();
   TcpStoreServerOptions options;
-  options.host = place->host;
-  options.port = place->port;
+  options.host = address.host();
+  options.port = address.port();
   options.secret = secret;
   return TcpStoreServer::start(std::move(options));
 }

@@ -48,7 +48,7 @@ ServerLoop::ServerLoop(UniqueFd listener, TcpStoreServerOptions options)
       listener_(std::move(listener)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      state_(options_.limits) {}
+      executor_(options_.limits, [this](ServerConnection& connection, const Status& why) { doom(connection, why); }) {}
 
 Status ServerLoop::watch(int fd, std::uint32_t events) {
   epoll_event event{};
@@ -85,8 +85,7 @@ void ServerLoop::run() {
 }
 
 int ServerLoop::poll_timeout_ms() const {
-  auto next = Clock::time_point::max();
-  if (!timers_.empty()) next = timers_.begin()->first;
+  auto next = executor_.next_expiry();
   if (!unauthenticated_.empty()) {
     next = std::min(next, unauthenticated_.front()->accepted_at() + options_.handshake_timeout);
   }
@@ -95,7 +94,7 @@ int ServerLoop::poll_timeout_ms() const {
 }
 
 void ServerLoop::expire(Clock::time_point now) {
-  expire_waits(now);
+  executor_.expire_waits(now);
   while (!unauthenticated_.empty() && unauthenticated_.front()->accepted_at() + options_.handshake_timeout <= now) {
     doom(*unauthenticated_.front(),
          Status(StatusCode::timed_out,
@@ -200,7 +199,7 @@ void ServerLoop::handle(ServerConnection& connection, std::uint32_t events) {
 void ServerLoop::settle(ServerConnection& connection) {
   bool more = true;
   while (more && !connection.congested()) {
-    more = connection.authenticated() && serve_requests(connection);
+    more = connection.authenticated() && executor_.serve(connection);
     if (connection.doomed) return;
     if (const Status status = connection.flush(); !status.ok()) {
       doom(connection, status);
@@ -235,29 +234,25 @@ void ServerLoop::doom(ServerConnection& connection, const Status& why) {
 
 void ServerLoop::finish_batch() {
   // Each may wake or doom others: wills are changes, and changes make answers.
-  while (!doomed_.empty() || !woken_.empty()) {
-    if (!woken_.empty()) {
-      ServerConnection* connection = woken_.back();
-      woken_.pop_back();
+  for (;;) {
+    if (ServerConnection* const connection = executor_.take_woken()) {
       if (!connection->doomed) settle(*connection);
-      continue;
+    } else if (!doomed_.empty()) {
+      ServerConnection* const doomed = doomed_.back();
+      doomed_.pop_back();
+      close_client(*doomed);
+    } else {
+      return;
     }
-    ServerConnection* connection = doomed_.back();
-    doomed_.pop_back();
-    close_client(*connection);
   }
 }
 
 void ServerLoop::close_client(ServerConnection& connection) {
-  while (!connection.waits.empty()) forget_wait(connection, connection.waits.begin()->first, false);
+  executor_.forget(connection);
   const auto wills = std::move(connection.wills);
   const std::string peer = connection.peer();
   clients_.erase(connection.fd());
-  for (const auto& [key, value] : wills) {
-    if (const Status status = state_.set(key, value); !status.ok()) {
-      log_warn("the last will of {} is lost: {}", peer, status.message());
-    }
-  }
+  executor_.execute_wills(wills, peer);
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The thread of a TcpStoreServer: accepts, reads, executes, answers. One epoll, nothing blocks.
+// The thread of a TcpStoreServer: accepts, reads, has requests executed, sends the answers. One epoll, nothing blocks.
 #pragma once
 
 #include <atomic>
@@ -12,9 +12,8 @@
 #include "base/net/auth.h"
 #include "base/unique_fd.h"
 #include "lockstep/store/tcp_store_server.h"
-#include "store/store_state.h"
+#include "store/tcp/request_executor.h"
 #include "store/tcp/server_connection.h"
-#include "store/tcp/store_protocol.h"
 
 namespace lockstep {
 
@@ -56,21 +55,8 @@ class ServerLoop {
   void finish_batch();
   void close_client(ServerConnection& connection);
 
-  // True if it stopped because the answers are too many, and not for lack of requests.
-  bool serve_requests(ServerConnection& connection);
-  void execute(ServerConnection& connection, store_protocol::Request request);
-  Status keep_will(ServerConnection& connection, const std::string& key, const std::string& value);
-  void answer(ServerConnection& connection, const store_protocol::Answer& answer);
-  void begin_wait(ServerConnection& connection, store_protocol::Request request);
-  void finish_wait(ServerConnection& connection, std::uint64_t id);
-  void forget_wait(ServerConnection& connection, std::uint64_t id, bool completed);
-
-  // The store as this client knows it, for messages.
-  static std::string where(const ServerConnection& connection);
-
   int poll_timeout_ms() const;
   void expire(Clock::time_point now);
-  void expire_waits(Clock::time_point now);
 
   const TcpStoreServerOptions options_;
   const IdentityCheck check_;
@@ -80,12 +66,10 @@ class ServerLoop {
   std::atomic<bool> stopping_{false};
 
   // Only the loop's thread touches what follows.
-  StoreState state_;
+  RequestExecutor executor_;
   std::unordered_map<int, Client> clients_;  // by fd
   Unauthenticated unauthenticated_;
-  ServerConnection::Timers timers_;
   std::vector<ServerConnection*> doomed_;
-  std::vector<ServerConnection*> woken_;  // got answers from another client's change
   bool accepting_ = true;
   Clock::time_point accept_again_{};
   Clock::time_point last_full_warning_{};

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/host_name.h"
 #include "base/net/socket.h"
 #include "base/shared_memory.h"
 
@@ -26,8 +27,7 @@ Status connect_pair(UniqueFd& one, UniqueFd& other) {
 }
 
 Topology one_host_topology(int rank, int size) {
-  char name[256] = "localhost";
-  ::gethostname(name, sizeof(name) - 1);
+  const std::string name = host_name();
   std::vector<Member> members;
   for (int r = 0; r < size; ++r) members.push_back({.rank = r, .host = name, .pid = ::getpid()});
   return make_topology(rank, std::move(members));

@@ -287,7 +287,7 @@ class Rank::Impl {
         Sequential model = make_model();
         Ddp<Sequential> ddp(model);
         torch::optim::Adam optimizer(ddp->parameters(), torch::optim::AdamOptions(1e-3));
-        checkpoint::State state{.model = *model, .optimizer = &optimizer, .step = step_};
+        checkpoint::State state{.model = *model, .optimizer = optimizer, .step = step_};
         for (int i = 0; i < 2; ++i) {
           step(ddp, optimizer, batch());
           state.step = ++step_;

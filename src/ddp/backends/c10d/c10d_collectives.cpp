@@ -1,11 +1,10 @@
-// Each collective of ProcessGroup in terms of c10d's. Tensors that are only moved go as bytes, so that every type
-// can be moved that has a size; reductions go as the type that the engine can reduce.
+#include "ddp/backends/c10d/c10d_collectives.h"
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "ddp/backends/c10d/c10d_group.h"
+#include <tuple>
 
 #if LOCKSTEP_HAS_C10D
 
@@ -13,7 +12,7 @@ namespace lockstep::detail {
 
 // The group is asked to reduce `original`; the engine reduces `reduced`, which may be the same memory. `finish`
 // brings the result of a sum into the form that was asked for, in `reduced`.
-struct C10dGroup::Reduction {
+struct C10dCollectives::Reduction {
   at::Tensor original;
   at::Tensor reduced;
   ::c10d::ReduceOp op;
@@ -74,12 +73,27 @@ std::vector<at::Tensor> parts_of(const at::Tensor& row, int count) {
   return Op(Op::SUM);
 }
 
-std::string name_of(const char* kind, const at::Tensor& tensor, const std::string& more = "") {
-  return fmt::format("{}(count {}, {}{})", kind, tensor.numel(), c10::toString(tensor.scalar_type()), more);
+// The tensor whose elements count() of the operation's name counts: the smaller side.
+const at::Tensor& counted_tensor(const TensorOperation& operation) {
+  switch (operation.kind) {
+    case OperationKind::reduce_scatter:
+    case OperationKind::scatter: return operation.output;
+    default: return operation.input.defined() ? operation.input : operation.output;
+  }
 }
 
-std::string name_of(const char* kind, const at::Tensor& tensor, lockstep::ReduceOp op) {
-  return name_of(kind, tensor, fmt::format(", {}", lockstep::to_string(op)));
+// "all_reduce(count 100, Float, sum)"
+std::string name_of(const TensorOperation& operation) {
+  const std::string_view kind = lockstep::to_string(operation.kind);
+  if (operation.kind == OperationKind::barrier) return std::string(kind);
+  const at::Tensor& tensor = counted_tensor(operation);
+  std::string text = fmt::format("{}(count {}, {}", kind, tensor.numel(), c10::toString(tensor.scalar_type()));
+  if (reduces(operation.kind)) text += fmt::format(", {}", lockstep::to_string(operation.op));
+  switch (operation.kind) {
+    case OperationKind::send: return text + fmt::format(", to rank {}, tag {})", operation.peer, operation.tag);
+    case OperationKind::recv: return text + fmt::format(", from rank {}, tag {})", operation.peer, operation.tag);
+    default: return text + (operation.peer < 0 ? ")" : fmt::format(", root {})", operation.peer));
+  }
 }
 
 bool is_half(const at::Tensor& tensor) {
@@ -88,223 +102,227 @@ bool is_half(const at::Tensor& tensor) {
 
 }  // namespace
 
-C10dGroup::Reduction C10dGroup::prepare(const at::Tensor& tensor, ReduceOp op) const {
-  const C10dBackendTraits& traits = engine_->traits;
+C10dCollectives::Reduction C10dCollectives::prepare(const TensorOperation& operation) const {
+  const C10dBackendTraits& traits = engine_.traits;
+  const at::Tensor& tensor = operation.input;
   const bool widen = is_half(tensor) && !traits.reduces_half;
   const at::Tensor original = tensor.scalar_type() == at::kBool ? bytes(tensor) : flat(tensor);
-  Reduction reduction{original, original, c10d_op(op, traits.averages), nullptr};
+  Reduction reduction{original, original, c10d_op(operation.op, traits.averages), nullptr};
   if (widen) {
     NoAutograd guard;
     reduction.reduced = original.to(at::kFloat);
   }
-  if (op == ReduceOp::avg && !traits.averages) {
-    reduction.finish = [reduced = reduction.reduced, ranks = size()] { divide(reduced, ranks); };
+  if (operation.op == ReduceOp::avg && !traits.averages) {
+    reduction.finish = [reduced = reduction.reduced, ranks = size_] { divide(reduced, ranks); };
   }
   return reduction;
 }
 
-Work C10dGroup::issue(C10dOperation operation, std::optional<std::chrono::milliseconds> timeout,
-                      const std::function<C10dWork()>& start) {
-  operation.timeout = timeout.value_or(timeouts_.operation);
-  return lane_->issue(std::move(operation), start);
+Work C10dCollectives::issue(C10dOperation operation, std::optional<std::chrono::milliseconds> timeout,
+                            const std::function<C10dWork()>& start) {
+  operation.timeout = timeout.value_or(timeout_);
+  return lane_.issue(std::move(operation), start);
 }
 
-Work C10dGroup::meet_without_data(std::string name, std::optional<std::chrono::milliseconds> timeout) {
+Work C10dCollectives::submit(const TensorOperation& operation) {
+  // A collective of which a rank has nothing to move is a barrier under its own name. all_gather_v is none of them:
+  // only some of its ranks may have nothing.
+  const bool is_empty = operation.tensor().defined() && operation.tensor().numel() == 0;
+  if (is_empty && is_collective(operation.kind) && operation.kind != OperationKind::all_gather_v) {
+    return barrier(name_of(operation), operation.timeout);
+  }
+  const bool in_place = operation.kind == OperationKind::all_reduce || operation.kind == OperationKind::reduce ||
+                        operation.kind == OperationKind::broadcast;
+  if (in_place && !operation.input.is_same(operation.output)) {
+    throw Error({StatusCode::invalid_argument,
+                 fmt::format("{}: input and output must be the same tensor", lockstep::to_string(operation.kind))});
+  }
+  switch (operation.kind) {
+    case OperationKind::barrier: return barrier(name_of(operation), operation.timeout);
+    case OperationKind::all_reduce: return all_reduce(operation);
+    case OperationKind::reduce: return reduce(operation);
+    case OperationKind::broadcast: return broadcast(operation);
+    case OperationKind::all_gather: return all_gather(operation);
+    case OperationKind::all_gather_v: return all_gather_v(operation);
+    case OperationKind::reduce_scatter: return reduce_scatter(operation);
+    case OperationKind::gather: return gather(operation);
+    case OperationKind::scatter: return scatter(operation);
+    case OperationKind::all_to_all: return all_to_all(operation);
+    case OperationKind::send: return send(operation);
+    case OperationKind::recv: return recv(operation);
+  }
+  throw Error({StatusCode::internal, "unknown kind of operation"});
+}
+
+Work C10dCollectives::barrier(std::string name, std::optional<std::chrono::milliseconds> timeout) {
   return issue({.name = std::move(name)}, timeout, [&] {
     ::c10d::BarrierOptions call;
     if (device_.has_index()) call.device_ids = {device_.index()};
-    return backend_->barrier(call);
+    return backend_.barrier(call);
   });
 }
 
-Work C10dGroup::all_reduce(const at::Tensor& tensor, const ReduceOptions& options) {
-  std::string name = name_of("all_reduce", tensor, options.op);
-  if (tensor.numel() == 0) return meet_without_data(std::move(name), options.timeout);
-  const Reduction reduction = prepare(tensor, options.op);
+Work C10dCollectives::all_reduce(const TensorOperation& operation) {
+  const Reduction reduction = prepare(operation);
   Tensors tensors{reduction.reduced};
-  return issue({.name = std::move(name),
-                .tensors = {tensor, reduction.reduced},
-                .finish =
-                    [reduction] {
-                      if (reduction.finish) reduction.finish();
-                      if (reduction.is_copy()) copy_into(reduction.original, reduction.reduced);
-                    }},
-               options.timeout, [&] {
+  const auto finish = [reduction, output = operation.output] {
+    if (reduction.finish) reduction.finish();
+    if (reduction.is_copy()) copy_into(reduction.original, reduction.reduced);
+  };
+  return issue({.name = name_of(operation), .tensors = {operation.output, reduction.reduced}, .finish = finish},
+               operation.timeout, [&] {
                  ::c10d::AllreduceOptions call;
                  call.reduceOp = reduction.op;
-                 return backend_->allreduce(tensors, call);
+                 return backend_.allreduce(tensors, call);
                });
 }
 
-Work C10dGroup::reduce(const at::Tensor& tensor, int root, const ReduceOptions& options) {
-  std::string name = name_of("reduce", tensor, fmt::format(", {}, root {}", lockstep::to_string(options.op), root));
-  if (tensor.numel() == 0) return meet_without_data(std::move(name), options.timeout);
-  Reduction reduction = prepare(tensor, options.op);
-  const bool is_root = rank() == root;
+Work C10dCollectives::reduce(const TensorOperation& operation) {
+  Reduction reduction = prepare(operation);
+  const bool is_root = rank_ == operation.peer;
   // Engines use the other ranks' tensors as they like.
   if (!is_root && !reduction.is_copy()) reduction.reduced = copy_of(reduction.original);
   Tensors tensors{reduction.reduced};
-  return issue({.name = std::move(name),
-                .tensors = {tensor, reduction.reduced},
-                .finish =
-                    [reduction, is_root] {
-                      if (!is_root) return;
-                      if (reduction.finish) reduction.finish();
-                      if (reduction.is_copy()) copy_into(reduction.original, reduction.reduced);
-                    }},
-               options.timeout, [&] {
+  const auto finish = [reduction, is_root] {
+    if (!is_root) return;
+    if (reduction.finish) reduction.finish();
+    if (reduction.is_copy()) copy_into(reduction.original, reduction.reduced);
+  };
+  return issue({.name = name_of(operation), .tensors = {operation.input, reduction.reduced}, .finish = finish},
+               operation.timeout, [&] {
                  ::c10d::ReduceOptions call;
                  call.reduceOp = reduction.op;
-                 call.rootRank = root;
-                 return backend_->reduce(tensors, call);
+                 call.rootRank = operation.peer;
+                 return backend_.reduce(tensors, call);
                });
 }
 
-Work C10dGroup::reduce_scatter(const at::Tensor& input, const at::Tensor& output, const ReduceOptions& options) {
-  std::string name = name_of("reduce_scatter", output, options.op);
-  if (output.numel() == 0) return meet_without_data(std::move(name), options.timeout);
-  Reduction reduction = prepare(input, options.op);
-  if (engine_->traits.reduce_scatters && !reduction.is_copy() && !reduction.finish) {
+Work C10dCollectives::reduce_scatter(const TensorOperation& operation) {
+  const auto& [input, output] = std::tie(operation.input, operation.output);
+  Reduction reduction = prepare(operation);
+  if (engine_.traits.reduce_scatters && !reduction.is_copy() && !reduction.finish) {
     at::Tensor from = reduction.reduced, to = flat(output);
-    return issue({.name = std::move(name), .tensors = {input, output}}, options.timeout, [&] {
+    return issue({.name = name_of(operation), .tensors = {input, output}}, operation.timeout, [&] {
       ::c10d::ReduceScatterOptions call;
       call.reduceOp = reduction.op;
-      return backend_->_reduce_scatter_base(to, from, call);
+      return backend_._reduce_scatter_base(to, from, call);
     });
   }
   if (!reduction.is_copy()) reduction.reduced = copy_of(reduction.original);  // the input must stay as it is
-  at::Tensor part = parts_of(reduction.reduced, size())[static_cast<std::size_t>(rank())];
-  const bool divides = reduction.finish != nullptr;
+  at::Tensor part = parts_of(reduction.reduced, size_)[static_cast<std::size_t>(rank_)];
+  const auto finish = [part, to = output, divides = reduction.finish != nullptr, ranks = size_] {
+    if (divides) divide(part, ranks);
+    copy_into(part.scalar_type() == at::kByte ? bytes(to) : flat(to), part);
+  };
   Tensors tensors{reduction.reduced};
-  return issue({.name = std::move(name),
-                .tensors = {input, output, reduction.reduced},
-                .finish =
-                    [part, output, divides, ranks = size()] {
-                      if (divides) divide(part, ranks);
-                      copy_into(part.scalar_type() == at::kByte ? bytes(output) : flat(output), part);
-                    }},
-               options.timeout, [&] {
+  return issue({.name = name_of(operation), .tensors = {input, output, reduction.reduced}, .finish = finish},
+               operation.timeout, [&] {
                  ::c10d::AllreduceOptions call;
                  call.reduceOp = reduction.op;
-                 return backend_->allreduce(tensors, call);
+                 return backend_.allreduce(tensors, call);
                });
 }
 
-Work C10dGroup::broadcast(const at::Tensor& tensor, int root, const CallOptions& options) {
-  std::string name = name_of("broadcast", tensor, fmt::format(", root {}", root));
-  if (tensor.numel() == 0) return meet_without_data(std::move(name), options.timeout);
-  Tensors tensors{bytes(tensor)};
-  return issue({.name = std::move(name), .tensors = {tensor}}, options.timeout, [&] {
+Work C10dCollectives::broadcast(const TensorOperation& operation) {
+  Tensors tensors{bytes(operation.output)};
+  return issue({.name = name_of(operation), .tensors = {operation.output}}, operation.timeout, [&] {
     ::c10d::BroadcastOptions call;
-    call.rootRank = root;
-    return backend_->broadcast(tensors, call);
+    call.rootRank = operation.peer;
+    return backend_.broadcast(tensors, call);
   });
 }
 
-Work C10dGroup::all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) {
-  std::string name = name_of("all_gather", input);
-  if (input.numel() == 0) return meet_without_data(std::move(name), options.timeout);
-  if (engine_->traits.gathers_flat) {
-    at::Tensor from = bytes(input), to = bytes(output);
-    return issue({.name = std::move(name), .tensors = {input, output}}, options.timeout,
-                 [&] { return backend_->_allgather_base(to, from); });
+Work C10dCollectives::all_gather(const TensorOperation& operation) {
+  C10dOperation issued{.name = name_of(operation), .tensors = {operation.input, operation.output}};
+  at::Tensor from = bytes(operation.input), to = bytes(operation.output);
+  if (engine_.traits.gathers_flat) {
+    return issue(std::move(issued), operation.timeout, [&] { return backend_._allgather_base(to, from); });
   }
-  Tensors inputs{bytes(input)};
-  std::vector<Tensors> outputs{parts_of(bytes(output), size())};
-  return issue({.name = std::move(name), .tensors = {input, output}}, options.timeout,
-               [&] { return backend_->allgather(outputs, inputs); });
+  Tensors inputs{from};
+  std::vector<Tensors> outputs{parts_of(to, size_)};
+  return issue(std::move(issued), operation.timeout, [&] { return backend_.allgather(outputs, inputs); });
 }
 
-Work C10dGroup::all_gather_v(const at::Tensor& input, const at::Tensor& output, std::span<const std::size_t> counts,
-                             const CallOptions& options) {
+Work C10dCollectives::all_gather_v(const TensorOperation& operation) {
+  const std::vector<std::size_t>& counts = operation.counts;
+  const at::Tensor& input = operation.input;
   const std::size_t most = *std::max_element(counts.begin(), counts.end());
   if (std::all_of(counts.begin(), counts.end(), [most](std::size_t count) { return count == most; })) {
-    return all_gather(input, output, options);
+    TensorOperation equal = operation;
+    equal.kind = OperationKind::all_gather;
+    return submit(equal);
   }
   // c10d's engines want equal sizes: the shorter ones are filled up.
   const std::int64_t width = input.element_size();
   const auto longest = static_cast<std::int64_t>(most) * width;
   const auto row = input.options().dtype(at::kByte).requires_grad(false);
   const at::Tensor padded = at::empty({longest}, row);
-  const at::Tensor gathered = at::empty({size() * longest}, row);
+  const at::Tensor gathered = at::empty({size_ * longest}, row);
   copy_into(padded.narrow(0, 0, input.numel() * width), bytes(input));
   Tensors inputs{padded};
-  std::vector<Tensors> outputs{parts_of(gathered, size())};
-  const auto unpack = [to = bytes(output), parts = outputs[0], width,
-                       sizes = std::vector<std::size_t>(counts.begin(), counts.end())] {
+  std::vector<Tensors> outputs{parts_of(gathered, size_)};
+  const auto unpack = [to = bytes(operation.output), parts = outputs[0], width, counts] {
     std::int64_t offset = 0;
-    for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
-      const std::int64_t length = static_cast<std::int64_t>(sizes[rank]) * width;
+    for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+      const std::int64_t length = static_cast<std::int64_t>(counts[rank]) * width;
       copy_into(to.narrow(0, offset, length), parts[rank].narrow(0, 0, length));
       offset += length;
     }
   };
-  return issue({.name = name_of("all_gather_v", input), .tensors = {output, padded, gathered}, .finish = unpack},
-               options.timeout, [&] { return backend_->allgather(outputs, inputs); });
+  return issue({.name = name_of(operation), .tensors = {operation.output, padded, gathered}, .finish = unpack},
+               operation.timeout, [&] { return backend_.allgather(outputs, inputs); });
 }
 
-Work C10dGroup::gather(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) {
-  std::string name = name_of("gather", input, fmt::format(", root {}", root));
-  if (input.numel() == 0) return meet_without_data(std::move(name), options.timeout);
-  Tensors inputs{bytes(input)};
+Work C10dCollectives::gather(const TensorOperation& operation) {
+  Tensors inputs{bytes(operation.input)};
   std::vector<Tensors> outputs;
-  if (rank() == root) outputs.push_back(parts_of(bytes(output), size()));
-  return issue({.name = std::move(name), .tensors = {input, output}}, options.timeout, [&] {
+  if (rank_ == operation.peer) outputs.push_back(parts_of(bytes(operation.output), size_));
+  return issue({.name = name_of(operation), .tensors = {operation.input, operation.output}}, operation.timeout, [&] {
     ::c10d::GatherOptions call;
-    call.rootRank = root;
-    return backend_->gather(outputs, inputs, call);
+    call.rootRank = operation.peer;
+    return backend_.gather(outputs, inputs, call);
   });
 }
 
-Work C10dGroup::scatter(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) {
-  std::string name = name_of("scatter", output, fmt::format(", root {}", root));
-  if (output.numel() == 0) return meet_without_data(std::move(name), options.timeout);
-  Tensors outputs{bytes(output)};
+Work C10dCollectives::scatter(const TensorOperation& operation) {
+  Tensors outputs{bytes(operation.output)};
   std::vector<Tensors> inputs;
-  if (rank() == root) inputs.push_back(parts_of(bytes(input), size()));
-  return issue({.name = std::move(name), .tensors = {input, output}}, options.timeout, [&] {
+  if (rank_ == operation.peer) inputs.push_back(parts_of(bytes(operation.input), size_));
+  return issue({.name = name_of(operation), .tensors = {operation.input, operation.output}}, operation.timeout, [&] {
     ::c10d::ScatterOptions call;
-    call.rootRank = root;
-    return backend_->scatter(outputs, inputs, call);
+    call.rootRank = operation.peer;
+    return backend_.scatter(outputs, inputs, call);
   });
 }
 
-Work C10dGroup::all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) {
-  std::string name = name_of("all_to_all", input);
-  if (input.numel() == 0) return meet_without_data(std::move(name), options.timeout);
-  at::Tensor from = bytes(input), to = bytes(output);
-  return issue({.name = std::move(name), .tensors = {input, output}}, options.timeout, [&] {
+Work C10dCollectives::all_to_all(const TensorOperation& operation) {
+  at::Tensor from = bytes(operation.input), to = bytes(operation.output);
+  return issue({.name = name_of(operation), .tensors = {operation.input, operation.output}}, operation.timeout, [&] {
     std::vector<std::int64_t> equal;  // none given: equal parts
-    return backend_->alltoall_base(to, from, equal, equal);
+    return backend_.alltoall_base(to, from, equal, equal);
   });
 }
 
-Work C10dGroup::barrier(const CallOptions& options) { return meet_without_data("barrier", options.timeout); }
-
-void C10dGroup::check_tag(int tag) const {
-  if (tag == 0 || engine_->traits.tags) return;
+void C10dCollectives::check_tag(int tag) const {
+  if (tag == 0 || engine_.traits.tags) return;
   throw Error(
       {StatusCode::invalid_argument,
        fmt::format("backend \"{}\" has no tags: messages between two ranks arrive in order; tag is {} and must be 0",
-                   backend(), tag)});
+                   engine_.name, tag)});
 }
 
-Work C10dGroup::send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) {
-  check_tag(tag);
-  Tensors tensors{bytes(tensor)};
-  return issue({.name = name_of("send", tensor, fmt::format(", to rank {}, tag {}", destination, tag)),
-                .message = true,
-                .tensors = {tensor}},
-               options.timeout, [&] { return backend_->send(tensors, destination, tag); });
+Work C10dCollectives::send(const TensorOperation& operation) {
+  check_tag(operation.tag);
+  Tensors tensors{bytes(operation.input)};
+  return issue({.name = name_of(operation), .message = true, .tensors = {operation.input}}, operation.timeout,
+               [&] { return backend_.send(tensors, operation.peer, operation.tag); });
 }
 
-Work C10dGroup::recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) {
-  check_tag(tag);
-  Tensors tensors{bytes(tensor)};
-  return issue({.name = name_of("recv", tensor, fmt::format(", from rank {}, tag {}", source, tag)),
-                .message = true,
-                .tensors = {tensor}},
-               options.timeout, [&] { return backend_->recv(tensors, source, tag); });
+Work C10dCollectives::recv(const TensorOperation& operation) {
+  check_tag(operation.tag);
+  Tensors tensors{bytes(operation.output)};
+  return issue({.name = name_of(operation), .message = true, .tensors = {operation.output}}, operation.timeout,
+               [&] { return backend_.recv(tensors, operation.peer, operation.tag); });
 }
 
 }  // namespace lockstep::detail

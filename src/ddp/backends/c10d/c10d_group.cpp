@@ -1,4 +1,3 @@
-// The group itself; its collectives are in c10d_collectives.cpp.
 #include "ddp/backends/c10d/c10d_group.h"
 
 #if LOCKSTEP_HAS_C10D
@@ -36,12 +35,11 @@ std::string agreed_id(Communicator& group) {
 
 // Where other hosts reach this one; as for the links of our own engine.
 std::string address_for_other_hosts(const WatchGroup& watch) {
-  const char* variable = std::getenv("LOCKSTEP_INTERFACE");
-  const std::string wanted = variable != nullptr ? variable : "";
+  const std::string wanted = wanted_interface();
   SocketAddress address = value_or_throw(choose_local_address(wanted, watch.master_host));
   // On the master its own name often stands for loopback, where no other host gets.
   if (wanted.empty() && address.is_loopback()) address = value_or_throw(choose_local_address("", ""));
-  return value_or_throw(parse_host_port(address.to_string())).host;
+  return address.host();
 }
 
 }  // namespace
@@ -55,9 +53,13 @@ C10dGroup::C10dGroup(WatchGroup watch, std::shared_ptr<const C10dEngine> engine,
   store_ = std::make_shared<PrefixStore>(watch_.store, fmt::format("c10d/{}/", agreed_id(*watch_.group)));
   connect();
   lane_ = std::make_unique<C10dLane>(watch_, store_, *engine_, *backend_);
+  collectives_ =
+      std::make_unique<C10dCollectives>(*engine_, *backend_, *lane_, device_, rank(), size(), timeouts_.operation);
 }
 
 C10dGroup::~C10dGroup() = default;
+
+Work C10dGroup::submit(const TensorOperation& operation) { return collectives_->submit(operation); }
 
 C10dBackendArguments C10dGroup::arguments() const {
   C10dBackendArguments arguments;

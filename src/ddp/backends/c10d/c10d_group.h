@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "ddp/backends/c10d/c10d_collectives.h"
 #include "ddp/backends/c10d/c10d_engine.h"
 #include "ddp/backends/c10d/c10d_lane.h"
 #include "ddp/backends/watch_group.h"
@@ -39,19 +40,7 @@ class C10dGroup final : public ProcessGroup {
   std::string describe() const override;
   Status check(const at::Tensor& tensor, std::optional<ReduceOp> op) const override;
 
-  Work all_reduce(const at::Tensor& tensor, const ReduceOptions& options) override;
-  Work reduce(const at::Tensor& tensor, int root, const ReduceOptions& options) override;
-  Work broadcast(const at::Tensor& tensor, int root, const CallOptions& options) override;
-  Work all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) override;
-  Work all_gather_v(const at::Tensor& input, const at::Tensor& output, std::span<const std::size_t> counts,
-                    const CallOptions& options) override;
-  Work reduce_scatter(const at::Tensor& input, const at::Tensor& output, const ReduceOptions& options) override;
-  Work gather(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) override;
-  Work scatter(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) override;
-  Work all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) override;
-  Work barrier(const CallOptions& options) override;
-  Work send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) override;
-  Work recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) override;
+  Work submit(const TensorOperation& operation) override;
 
   at::Tensor empty(std::int64_t count, at::ScalarType dtype, at::Device device = at::kCPU) override;
   Memory allocate(std::size_t bytes) override;
@@ -62,19 +51,8 @@ class C10dGroup final : public ProcessGroup {
   std::shared_ptr<ProcessGroup> make_subgroup(std::span<const int> ranks, const std::string& name) override;
 
  private:
-  using Tensors = std::vector<at::Tensor>;
-  struct Reduction;
-
   void connect();
   C10dBackendArguments arguments() const;
-  // What the engine reduces in place of `tensor`, and how the result gets back.
-  Reduction prepare(const at::Tensor& tensor, ReduceOp op) const;
-  Work issue(C10dOperation operation, std::optional<std::chrono::milliseconds> timeout,
-             const std::function<C10dWork()>& start);
-  // Throws Error if the engine has no tags and this is one.
-  void check_tag(int tag) const;
-  // All ranks come, nothing moves: what a collective on no elements is.
-  Work meet_without_data(std::string name, std::optional<std::chrono::milliseconds> timeout);
 
   const WatchGroup watch_;
   const std::shared_ptr<const C10dEngine> engine_;
@@ -82,7 +60,8 @@ class C10dGroup final : public ProcessGroup {
   const at::Device device_;       // of the engine; for one with streams, the caller's current one
   std::shared_ptr<Store> store_;  // of this group alone
   c10::intrusive_ptr<C10dBackend> backend_;
-  std::unique_ptr<C10dLane> lane_;  // last: it uses the backend
+  std::unique_ptr<C10dLane> lane_;                // uses the backend
+  std::unique_ptr<C10dCollectives> collectives_;  // uses the lane
 };
 
 }  // namespace lockstep::detail

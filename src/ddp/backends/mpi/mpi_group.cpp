@@ -13,16 +13,6 @@ namespace lockstep::detail {
 
 namespace {
 
-Buffer mpi_buffer(const at::Tensor& tensor) {
-  if (!tensor.defined()) return {};
-  return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), *engine_type(tensor.scalar_type())};
-}
-
-// What keeps the tensors alive until MPI is done with them.
-std::shared_ptr<void> held(const at::Tensor& first, const at::Tensor& second = {}) {
-  return std::make_shared<std::pair<at::Tensor, at::Tensor>>(first, second);
-}
-
 void check_placement(const ProcessGroupOptions& options, const ProcessGroup& group) {
   const auto check = [](const char* what, std::optional<int> said, int is) {
     if (!said || *said == is) return;
@@ -42,49 +32,9 @@ Status MpiGroup::check(const at::Tensor& tensor, std::optional<ReduceOp> op) con
   return check_tensor(backend_, at::kCPU, tensor, op);
 }
 
-Work MpiGroup::all_reduce(const at::Tensor& tensor, const ReduceOptions& options) {
-  return communicator_->all_reduce(mpi_buffer(tensor), options, held(tensor));
-}
-
-Work MpiGroup::reduce(const at::Tensor& tensor, int root, const ReduceOptions& options) {
-  return communicator_->reduce(mpi_buffer(tensor), root, options, held(tensor));
-}
-
-Work MpiGroup::broadcast(const at::Tensor& tensor, int root, const CallOptions& options) {
-  return communicator_->broadcast(mpi_buffer(tensor), root, options, held(tensor));
-}
-
-Work MpiGroup::all_gather(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) {
-  return communicator_->all_gather(mpi_buffer(input), mpi_buffer(output), options, held(input, output));
-}
-
-Work MpiGroup::all_gather_v(const at::Tensor& input, const at::Tensor& output, std::span<const std::size_t> counts,
-                            const CallOptions& options) {
-  return communicator_->all_gather_v(mpi_buffer(input), mpi_buffer(output), counts, options, held(input, output));
-}
-
-Work MpiGroup::reduce_scatter(const at::Tensor& input, const at::Tensor& output, const ReduceOptions& options) {
-  return communicator_->reduce_scatter(mpi_buffer(input), mpi_buffer(output), options, held(input, output));
-}
-
-Work MpiGroup::gather(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) {
-  return communicator_->gather(mpi_buffer(input), mpi_buffer(output), root, options, held(input, output));
-}
-
-Work MpiGroup::scatter(const at::Tensor& input, const at::Tensor& output, int root, const CallOptions& options) {
-  return communicator_->scatter(mpi_buffer(input), mpi_buffer(output), root, options, held(input, output));
-}
-
-Work MpiGroup::all_to_all(const at::Tensor& input, const at::Tensor& output, const CallOptions& options) {
-  return communicator_->all_to_all(mpi_buffer(input), mpi_buffer(output), options, held(input, output));
-}
-
-Work MpiGroup::send(const at::Tensor& tensor, int destination, int tag, const CallOptions& options) {
-  return communicator_->send(mpi_buffer(tensor), destination, tag, options, held(tensor));
-}
-
-Work MpiGroup::recv(const at::Tensor& tensor, int source, int tag, const CallOptions& options) {
-  return communicator_->recv(mpi_buffer(tensor), source, tag, options, held(tensor));
+Work MpiGroup::submit(const TensorOperation& operation) {
+  auto tensors = std::make_shared<std::pair<at::Tensor, at::Tensor>>(operation.input, operation.output);
+  return communicator_->submit(engine_operation(operation), std::move(tensors));
 }
 
 at::Tensor MpiGroup::empty(std::int64_t count, at::ScalarType dtype, at::Device device) {

@@ -14,7 +14,7 @@
 
 namespace lockstep::mpi {
 
-struct Operation {
+struct ChannelOperation {
   // "all_reduce(sum) of 100 f32". Of a collective: equal on all ranks, or they disagree.
   std::string text;
   bool collective = true;

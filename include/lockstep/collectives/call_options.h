@@ -1,11 +1,10 @@
-// Options of the calls of a Communicator.
+// Options of single operations.
 #pragma once
 
 #include <chrono>
 #include <optional>
 
 #include "lockstep/collectives/types.h"
-#include "lockstep/rendezvous/init_options.h"
 
 namespace lockstep {
 

@@ -1,10 +1,11 @@
-// What a TcpStoreServer does with a request: at once on the state, or later when keys appear.
+#include "store/tcp/request_executor.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "base/net/socket.h"
-#include "store/tcp/server_loop.h"
 
 namespace lockstep {
 
@@ -87,14 +88,20 @@ Answer execute_now(StoreState& state, const Request& request) {
   return answer;
 }
 
+// The store as this client knows it, for messages.
+std::string where(const ServerConnection& connection) {
+  const auto address = local_address(connection.fd());
+  return fmt::format("the store at {}", address.ok() ? address->to_string() : "an unknown address");
+}
+
 }  // namespace
 
-bool ServerLoop::serve_requests(ServerConnection& connection) {
+bool RequestExecutor::serve(ServerConnection& connection) {
   while (!connection.doomed) {
     if (connection.congested()) return true;
     const auto frame = connection.next_frame();
     if (!frame.ok()) {
-      doom(connection, frame.status());
+      doom_(connection, frame.status());
       return false;
     }
     if (!frame->has_value()) return false;
@@ -107,13 +114,12 @@ bool ServerLoop::serve_requests(ServerConnection& connection) {
              failed(refused, Status(StatusCode::resource_exhausted,
                                     fmt::format("the request has {} bytes; the store's limits max_key_bytes = {} and "
                                                 "max_value_bytes = {} allow fewer",
-                                                header.body_bytes, options_.limits.max_key_bytes,
-                                                options_.limits.max_value_bytes))));
+                                                header.body_bytes, limits_.max_key_bytes, limits_.max_value_bytes))));
       continue;
     }
     auto request = store_protocol::parse_request(header, body);
     if (!request.ok()) {
-      doom(connection, request.status());
+      doom_(connection, request.status());
       return false;
     }
     execute(connection, std::move(*request));
@@ -121,7 +127,7 @@ bool ServerLoop::serve_requests(ServerConnection& connection) {
   return false;
 }
 
-void ServerLoop::execute(ServerConnection& connection, Request request) {
+void RequestExecutor::execute(ServerConnection& connection, Request request) {
   switch (request.op) {
     case Op::get:
     case Op::wait: begin_wait(connection, std::move(request)); return;
@@ -145,32 +151,31 @@ void ServerLoop::execute(ServerConnection& connection, Request request) {
   }
 }
 
-Status ServerLoop::keep_will(ServerConnection& connection, const std::string& key, const std::string& value) {
+Status RequestExecutor::keep_will(ServerConnection& connection, const std::string& key, const std::string& value) {
   const auto old = connection.wills.find(key);
   const std::size_t old_bytes = old == connection.wills.end() ? 0 : key.size() + old->second.size();
   const std::size_t bytes = connection.will_bytes - old_bytes + key.size() + value.size();
   // As much as one key and its value may have, for all wills of a client together.
-  const std::size_t limit = options_.limits.max_key_bytes + options_.limits.max_value_bytes;
-  if (key.size() > options_.limits.max_key_bytes || value.size() > options_.limits.max_value_bytes || bytes > limit) {
-    return Status(
-        StatusCode::resource_exhausted,
-        fmt::format("the last wills of this client would have {} bytes (key {}); the store's limits "
-                    "max_key_bytes = {} and max_value_bytes = {} allow {}",
-                    bytes, key_text(key), options_.limits.max_key_bytes, options_.limits.max_value_bytes, limit));
+  const std::size_t limit = limits_.max_key_bytes + limits_.max_value_bytes;
+  if (key.size() > limits_.max_key_bytes || value.size() > limits_.max_value_bytes || bytes > limit) {
+    return Status(StatusCode::resource_exhausted,
+                  fmt::format("the last wills of this client would have {} bytes (key {}); the store's limits "
+                              "max_key_bytes = {} and max_value_bytes = {} allow {}",
+                              bytes, key_text(key), limits_.max_key_bytes, limits_.max_value_bytes, limit));
   }
   connection.wills[key] = value;
   connection.will_bytes = bytes;
   return {};
 }
 
-void ServerLoop::answer(ServerConnection& connection, const Answer& answer) {
+void RequestExecutor::answer(ServerConnection& connection, const Answer& answer) {
   connection.queue(store_protocol::format_answer(answer));
   if (connection.overflowing()) {
-    doom(connection, Status(StatusCode::resource_exhausted, "it does not read its answers"));
+    doom_(connection, Status(StatusCode::resource_exhausted, "it does not read its answers"));
   }
 }
 
-void ServerLoop::begin_wait(ServerConnection& connection, Request request) {
+void RequestExecutor::begin_wait(ServerConnection& connection, Request request) {
   const auto missing = state_.missing(request.keys);
   if (missing.empty()) {
     answer(connection, execute_now(state_, request));
@@ -190,7 +195,7 @@ void ServerLoop::begin_wait(ServerConnection& connection, Request request) {
   }
   const std::uint64_t id = request.id;
   if (connection.waits.contains(id)) {
-    doom(connection, Status(StatusCode::protocol_error, fmt::format("request id {} is used twice", id)));
+    doom_(connection, Status(StatusCode::protocol_error, fmt::format("request id {} is used twice", id)));
     return;
   }
   const auto due = Clock::now() + std::chrono::microseconds(std::min(request.timeout_us, kLongestWaitUs));
@@ -202,13 +207,13 @@ void ServerLoop::begin_wait(ServerConnection& connection, Request request) {
   wait.request = std::move(request);
 }
 
-void ServerLoop::finish_wait(ServerConnection& connection, std::uint64_t id) {
+void RequestExecutor::finish_wait(ServerConnection& connection, std::uint64_t id) {
   answer(connection, execute_now(state_, connection.waits.at(id).request));
   woken_.push_back(&connection);
   forget_wait(connection, id, true);
 }
 
-void ServerLoop::forget_wait(ServerConnection& connection, std::uint64_t id, bool completed) {
+void RequestExecutor::forget_wait(ServerConnection& connection, std::uint64_t id, bool completed) {
   const auto wait = connection.waits.find(id);
   if (!completed) state_.remove_waiter(wait->second.waiter);
   timers_.erase(wait->second.timer);
@@ -216,7 +221,7 @@ void ServerLoop::forget_wait(ServerConnection& connection, std::uint64_t id, boo
   connection.waits.erase(wait);
 }
 
-void ServerLoop::expire_waits(Clock::time_point now) {
+void RequestExecutor::expire_waits(Clock::time_point now) {
   while (!timers_.empty() && timers_.begin()->first <= now) {
     const auto [connection, id] = timers_.begin()->second;
     const Request& request = connection->waits.at(id).request;
@@ -226,9 +231,27 @@ void ServerLoop::expire_waits(Clock::time_point now) {
   }
 }
 
-std::string ServerLoop::where(const ServerConnection& connection) {
-  const auto address = local_address(connection.fd());
-  return fmt::format("the store at {}", address.ok() ? address->to_string() : "an unknown address");
+RequestExecutor::Clock::time_point RequestExecutor::next_expiry() const {
+  return timers_.empty() ? Clock::time_point::max() : timers_.begin()->first;
+}
+
+ServerConnection* RequestExecutor::take_woken() {
+  if (woken_.empty()) return nullptr;
+  ServerConnection* const connection = woken_.back();
+  woken_.pop_back();
+  return connection;
+}
+
+void RequestExecutor::forget(ServerConnection& connection) {
+  while (!connection.waits.empty()) forget_wait(connection, connection.waits.begin()->first, false);
+}
+
+void RequestExecutor::execute_wills(const std::map<std::string, std::string>& wills, const std::string& peer) {
+  for (const auto& [key, value] : wills) {
+    if (const Status status = state_.set(key, value); !status.ok()) {
+      log_warn("the last will of {} is lost: {}", peer, status.message());
+    }
+  }
 }
 
 }  // namespace lockstep

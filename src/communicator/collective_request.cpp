@@ -1,0 +1,178 @@
+#include "communicator/collective_request.h"
+
+#include <xxhash.h>
+
+#include <numeric>
+
+#include "communicator/call_checks.h"
+
+namespace lockstep {
+namespace {
+
+const std::byte* bytes_of(const void* data) { return static_cast<const std::byte*>(data); }
+std::byte* bytes_of(void* data) { return static_cast<std::byte*>(data); }
+
+// One function for each kind of operation. It checks the arguments and sets what the kind needs.
+class RequestMaker {
+ public:
+  RequestMaker(const Operation& operation, int rank, int size)
+      : call_(to_string(operation.kind)),
+        operation_(operation),
+        input_(operation.input),
+        output_(operation.output),
+        rank_(static_cast<std::size_t>(rank)),
+        size_(static_cast<std::size_t>(size)),
+        is_root_(rank == operation.peer) {}
+
+  IssuedCollective make() {
+    issued_.call.descriptor.kind = operation_.kind;
+    switch (operation_.kind) {
+      case OperationKind::barrier: break;
+      case OperationKind::all_reduce: all_reduce(); break;
+      case OperationKind::reduce: reduce(); break;
+      case OperationKind::broadcast: broadcast(); break;
+      case OperationKind::all_gather: all_gather(); break;
+      case OperationKind::all_gather_v: all_gather_v(); break;
+      case OperationKind::reduce_scatter: reduce_scatter(); break;
+      case OperationKind::gather: gather(); break;
+      case OperationKind::scatter: scatter(); break;
+      case OperationKind::all_to_all: all_to_all(); break;
+      case OperationKind::send:
+      case OperationKind::recv:
+        throw Error(Status(StatusCode::internal, std::string(call_) + " is a message, not a collective"));
+    }
+    return std::move(issued_);
+  }
+
+ private:
+  // `count` as in OpDescriptor. Ranks that do not use a buffer pass null.
+  void describe(DType dtype, std::size_t count, const void* input, void* output) {
+    issued_.call.descriptor.dtype = dtype;
+    issued_.call.descriptor.count = count;
+    issued_.call.input = bytes_of(input);
+    issued_.call.output = bytes_of(output);
+  }
+  void set_op() {
+    check_reduce_op(call_, input_.dtype, operation_.op);
+    issued_.call.descriptor.op = operation_.op;
+  }
+  void set_root() {
+    check_rank(call_, "root", operation_.peer, static_cast<int>(size_));
+    issued_.call.descriptor.root = operation_.peer;
+  }
+  void check_both() const {
+    check_data(call_, "input", input_);
+    check_data(call_, "output", output_);
+    check_same_type(call_, input_, output_);
+  }
+
+  void all_reduce() {
+    check_both();
+    check_count(call_, "output", output_.count, input_.count, "as many as in the input");
+    check_overlap(call_, input_, output_, output_.data);
+    set_op();
+    describe(input_.dtype, input_.count, input_.data, output_.data);
+  }
+
+  void reduce() {
+    set_root();
+    check_data(call_, "input", input_);
+    set_op();
+    if (is_root_) {
+      check_both();
+      check_count(call_, "output", output_.count, input_.count, "as many as in the input");
+      check_overlap(call_, input_, output_, output_.data);
+    }
+    describe(input_.dtype, input_.count, input_.data, is_root_ ? output_.data : nullptr);
+  }
+
+  void broadcast() {
+    set_root();
+    check_data(call_, "buffer", output_);
+    describe(output_.dtype, output_.count, output_.data, output_.data);
+  }
+
+  void all_gather() {
+    check_both();
+    check_count(call_, "output", output_.count, size_ * input_.count, "size of the group times the input's");
+    check_overlap(call_, input_, output_, bytes_of(output_.data) + rank_ * input_.bytes());
+    describe(input_.dtype, input_.count, input_.data, output_.data);
+  }
+
+  void all_gather_v() {
+    const auto counts = operation_.counts;
+    check_count(call_, "list of counts", counts.size(), size_, "one for each rank");
+    check_both();
+    check_count(call_, "input", input_.count, counts[rank_], "as the list of counts says");
+    const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+    check_count(call_, "output", output_.count, total, "the sum of the counts");
+    const auto before = counts.first(rank_);
+    const std::size_t offset = std::accumulate(before.begin(), before.end(), std::size_t{0});
+    check_overlap(call_, input_, output_, bytes_of(output_.data) + offset * element_size(input_.dtype));
+    issued_.counts.assign(counts.begin(), counts.end());
+    issued_.call.descriptor.digest = XXH3_64bits(counts.data(), counts.size_bytes()) & 0xffffffffU;
+    describe(input_.dtype, total, input_.data, output_.data);
+  }
+
+  void reduce_scatter() {
+    check_both();
+    set_op();
+    check_count(call_, "input", input_.count, size_ * output_.count, "size of the group times the output's");
+    if (output_.data != bytes_of(input_.data) + rank_ * output_.bytes()) {
+      check_overlap(call_, input_, output_, nullptr);
+    }
+    describe(input_.dtype, output_.count, input_.data, output_.data);
+  }
+
+  void gather() {
+    set_root();
+    check_data(call_, "input", input_);
+    if (is_root_) {
+      check_both();
+      check_count(call_, "output", output_.count, size_ * input_.count, "size of the group times the input's");
+      check_overlap(call_, input_, output_, bytes_of(output_.data) + rank_ * input_.bytes());
+    }
+    describe(input_.dtype, input_.count, input_.data, is_root_ ? output_.data : nullptr);
+  }
+
+  void scatter() {
+    set_root();
+    check_data(call_, "output", output_);
+    if (is_root_) {
+      check_both();
+      check_count(call_, "input", input_.count, size_ * output_.count, "size of the group times the output's");
+      if (output_.data != bytes_of(input_.data) + rank_ * output_.bytes()) {
+        check_overlap(call_, input_, output_, nullptr);
+      }
+    }
+    describe(output_.dtype, output_.count, is_root_ ? input_.data : nullptr, output_.data);
+  }
+
+  void all_to_all() {
+    check_both();
+    check_count(call_, "output", output_.count, input_.count, "as many as in the input");
+    check_count(call_, "input", input_.count, input_.count / size_ * size_, "a multiple of the size of the group");
+    check_overlap(call_, input_, output_, output_.data);
+    describe(input_.dtype, input_.count / size_, input_.data, output_.data);
+  }
+
+  const std::string_view call_;
+  const Operation& operation_;
+  const ConstBuffer input_;
+  const Buffer output_;
+  const std::size_t rank_;
+  const std::size_t size_;
+  const bool is_root_;
+  IssuedCollective issued_ = {};
+};
+
+}  // namespace
+
+IssuedCollective make_collective_request(const Operation& operation, int rank, int size,
+                                         std::chrono::milliseconds timeout) {
+  IssuedCollective issued = RequestMaker(operation, rank, size).make();
+  issued.timeout = operation.timeout.value_or(timeout);
+  return issued;
+}
+
+}  // namespace lockstep
