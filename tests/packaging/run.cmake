@@ -15,7 +15,7 @@ endfunction()
 function(build_and_run project)
   set(tree ${WORK}/${project}_build)
   run(${CMAKE_COMMAND} -G Ninja -S ${SOURCE}/tests/packaging/${project} -B ${tree} -DCMAKE_CXX_COMPILER=${COMPILER}
-    -DCMAKE_BUILD_TYPE=Debug ${ARGN})  # compiles fastest
+    -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 ${ARGN})  # compiles fastest
   run(${CMAKE_COMMAND} --build ${tree})
   run(${tree}/consumer)
   if(NOT output MATCHES "lockstep [0-9.]+ refused root 7: invalid_argument: ")

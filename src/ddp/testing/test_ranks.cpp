@@ -1,7 +1,9 @@
 #include "ddp/testing/test_ranks.h"
 
 #include <ATen/Parallel.h>
+#include <gtest/gtest.h>
 #include <torch/serialize.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -17,6 +19,16 @@
 namespace lockstep::testing {
 
 namespace {
+
+// Every test starts with the same random numbers: where ranks are processes, each of them makes the test's inputs, and
+// an earlier test may have used more numbers on one rank than on another.
+class SeedEachTest final : public ::testing::EmptyTestEventListener {
+  void OnTestStart(const ::testing::TestInfo&) override { torch::manual_seed(1); }
+};
+[[maybe_unused]] const bool seeds_each_test = [] {
+  ::testing::UnitTest::GetInstance()->listeners().Append(new SeedEachTest);  // which owns it
+  return true;
+}();
 
 // Makes the group of one rank, on that rank's thread.
 using MakeGroup = std::function<Group(std::size_t rank)>;
