@@ -11,6 +11,7 @@
 #include <set>
 #include <sstream>
 
+#include "bench/driver/network.h"
 #include "bench/driver/process.h"
 #include "lockstep/base/deadline.h"
 
@@ -179,12 +180,7 @@ class BenchSmokeHosts : public BenchSmoke {
  protected:
   void SetUp() override {
     BenchSmoke::SetUp();
-    if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
-    const std::string probe = "lockstep-smoke-" + std::to_string(::getpid());
-    if (run_command({"ip", "netns", "add", probe}).exit_code != 0) {
-      GTEST_SKIP() << "cannot make network namespaces here";
-    }
-    run_command({"ip", "netns", "delete", probe});
+    if (const std::string reason = why_no_virtual_network(/*shaped=*/true); !reason.empty()) GTEST_SKIP() << reason;
   }
 
   nlohmann::json rows_between_hosts(std::vector<std::string> arguments) {
