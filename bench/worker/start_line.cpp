@@ -52,10 +52,10 @@ std::int64_t StartLine::arrive() {
   } else {
     const std::int64_t give_up = now_ns() + kPatience;
     for (std::uint32_t spins = 0; page_.generation.load(std::memory_order_acquire) == generation; ++spins) {
-      // Also on a core of its own: there the engine may have threads that still send to the others.
+      // Even if the rank has its own core: the engine may have threads there that still send to other ranks.
       ::sched_yield();
       if (spins % 4096 == 4095 && now_ns() > give_up)
-        throw BenchError("a rank of this engine did not come to the start line within two minutes");
+        throw BenchError("a rank of this engine did not reach the start line within two minutes");
     }
   }
   return page_.start.load(std::memory_order_relaxed);  // ordered by the acquire of generation

@@ -46,7 +46,7 @@ TEST(Command, BenchHelpListsCollectivesAndTheirOptions) {
     EXPECT_THAT(all_reduce.out, HasSubstr(option));
 }
 
-TEST(Command, NonsenseIsASentenceAndExitCodeTwo) {
+TEST(Command, InvalidCommandLinesAreExplainedAndExitWithTwo) {
   const std::vector<std::pair<std::vector<const char*>, const char*>> cases = {
       {{}, "subcommand"},
       {{"dance"}, "dance"},
@@ -68,11 +68,11 @@ TEST(Command, NonsenseIsASentenceAndExitCodeTwo) {
       {{"bench", "all_reduce", "--rounds", "0"}, "--rounds"},
       {{"bench", "all_reduce", "--frobnicate"}, "--frobnicate"},
   };
-  for (const auto& [arguments, sentence] : cases) {
+  for (const auto& [arguments, message] : cases) {
     const Outcome outcome = run_with(arguments);
-    EXPECT_EQ(outcome.exit_code, 2) << sentence;
-    EXPECT_THAT(outcome.err, HasSubstr(sentence));
-    EXPECT_EQ(outcome.out, "") << sentence;
+    EXPECT_EQ(outcome.exit_code, 2) << message;
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+    EXPECT_EQ(outcome.out, "") << message;
   }
 }
 
