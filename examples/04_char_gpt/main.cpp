@@ -1,5 +1,5 @@
 // Lesson 4: a character-level GPT on any text file, with what training a language model usually needs: AdamW with
-// weight decay for the weight matrices only, and gradient clipping, which DDP needs no special support for. At the end
+// weight decay for the weight matrices only, and gradient clipping, which works with DDP as usual. At the end
 // the program prints a sample of generated text.
 //
 //   ./04_char_gpt [--text FILE] [--nproc 2] [--steps 300] [--batch 16] [--sample 300]

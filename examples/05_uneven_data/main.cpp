@@ -1,6 +1,6 @@
 // Lesson 5: ranks with different amounts of data. Rank r has r + 1 batches and a smaller last one. Without join(), the
-// ranks with more data would wait for ever for those that have run out. With join(), ranks without data take part in
-// the communication of the others' steps. sample_weighted makes every step equal to that of a single process with all
+// last steps of the ranks with more data would fail. With join(), the ranks that have run out of data take part in the
+// communication of the others' steps. sample_weighted makes every step equal to that of a single process with all
 // samples. The program checks this: it also trains the same model in one process and compares the parameters.
 //
 //   ./05_uneven_data [--nproc 3]
