@@ -1,6 +1,6 @@
 #!/bin/sh
-# ./quickstart.sh: sets up, builds, and trains Fashion-MNIST on two processes of this machine.
-# Needs root or sudo for packages that are missing, and nothing else.
+# ./quickstart.sh: installs missing packages, builds, and trains Fashion-MNIST on two processes of this machine.
+# Needs root or sudo only if packages are missing.
 set -eu
 cd "$(dirname "$0")"
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
@@ -23,7 +23,7 @@ build/quickstart/examples/03_fashion_mnist --nproc 2 --epochs 3 --compare 1
 
 cat <<END
 
-What happened: the program started two processes of itself. Each has a replica of the model and takes another half
-of every epoch's images; gradients are averaged while backward() is still running, and at the end the parameters of
-both were compared bit by bit. The program is examples/03_fashion_mnist/main.cpp. Next: README.md.
+What happened: the program started two processes. Each has a replica of the model and trains on a different half of the
+images of every epoch. Gradients are averaged while backward() is still running. At the end, the parameters of both
+processes were compared bit by bit. The program is examples/03_fashion_mnist/main.cpp. Next: README.md.
 END

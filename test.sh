@@ -1,8 +1,8 @@
 #!/bin/sh
-# ./test.sh          sets up, builds, and runs every functional test: about a quarter of an hour on two cores
-# ./test.sh --quick  the loop while developing: builds, runs the fast tests, checks the format
-# The last line sums up what CTest counted; the exit code is not 0 if anything failed.
-# tools/check has the sanitizers, clang, clang-tidy and the format; tools/nightly what takes hours.
+# ./test.sh          installs missing packages, builds, and runs all functional tests: about 15 minutes on two cores
+# ./test.sh --quick  for development: builds, runs the fast tests, and checks the format
+# The last line has the numbers of passed, failed and skipped tests; the exit code is not 0 if anything failed.
+# tools/check runs the sanitizers, clang, clang-tidy and the format check; tools/nightly runs what takes hours.
 set -u
 cd "$(dirname "$0")"
 case ${1:-} in

@@ -1,4 +1,4 @@
-// Lockstep itself, through its public interface only.
+// Lockstep, through its public interface only.
 #include "lockstep/communicator/communicator.h"
 
 #include "bench/worker/worker.h"

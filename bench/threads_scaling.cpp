@@ -122,12 +122,12 @@ void print_line(int ranks, const Point& small, const Point& large, double small_
 
 int run_threads_scaling(const ThreadsOptions& options) {
   if (options.max_ranks < 2 || options.max_ranks > 256 || options.rounds < 1) {
-    fmt::print(stderr, "lockstep bench threads: give 2 to 256 ranks and at least one round\n");
+    fmt::print(stderr, "lockstep bench threads: --max-ranks must be 2 to 256 and --rounds at least 1\n");
     return 2;
   }
   fmt::print("All-reduce of f32 between threads of one process, registered memory, {}, medians of {} rounds.\n\n",
              describe_machine(), options.rounds);
-  fmt::print("| ranks | 4 KiB | times that of 2 | CPU s/GB | 25 MiB | times that of 2 | CPU s/GB |\n");
+  fmt::print("| ranks | 4 KiB | relative to 2 ranks | CPU s/GB | 25 MiB | relative to 2 ranks | CPU s/GB |\n");
   fmt::print("|---|---|---|---|---|---|---|\n");
   std::uint64_t wrong = 0;
   double small_two = 0;

@@ -151,7 +151,7 @@ class Page:
             lines.append([size] + ([row["memory"]] if both else []) + [time_text(row["p50_us"])]
                          + [ratio_text(row, peer) for peer in PEERS])
             self.note_losses(f"all_reduce, {place.title()}, {size}" + (f", {row['memory']}" if both else ""), row)
-        head = ["bytes"] + (["memory"] if both else []) + ["Lockstep"] + ["x " + NAMES[peer] for peer in PEERS]
+        head = ["bytes"] + (["memory"] if both else []) + ["Lockstep"] + ["speedup vs " + NAMES[peer] for peer in PEERS]
         self.text += f"#### all_reduce: {place.title()}\n\n" + table(head, lines)
         fastest = []
         for least, most in ((0, 4 << 10), (4 << 10, 256 << 10), (256 << 10, 1 << 40)):
@@ -171,7 +171,7 @@ class Page:
             self.note_losses(f"DDP, {place.title()}, {model}", mine)
             fastest.append(self.winner({peer: mine["ratio"][peer] for peer in PEERS if peer in mine["ratio"]}))
         self.text += f"#### DDP step: {place.title()}\n\n" + table(
-            ["model", "Lockstep", "x plain"] + ["x " + NAMES[peer] for peer in PEERS], lines)
+            ["model", "Lockstep", "time / plain"] + ["speedup vs " + NAMES[peer] for peer in PEERS], lines)
         return fastest
 
     def add(self, place):

@@ -1,11 +1,11 @@
-# Install and export: another project says find_package(lockstep COMPONENTS engine ddp) and links
+# Install and export: another project calls find_package(lockstep COMPONENTS engine ddp) and links
 # lockstep::engine or lockstep::ddp.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 
-# lockstepConfig.cmake must know whether users link the engine's own dependencies.
+# lockstepConfig.cmake needs to know whether users link the engine's own dependencies.
 get_target_property(LOCKSTEP_ENGINE_TYPE lockstep_engine TYPE)
 
 install(TARGETS lockstep_engine EXPORT lockstep_engine_targets COMPONENT engine)

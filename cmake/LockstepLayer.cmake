@@ -3,19 +3,19 @@
 include(GNUInstallDirs)
 find_package(Threads REQUIRED)
 
-# What every target of ours is compiled with.
+# The compile options of all our targets.
 add_library(lockstep_compile_options INTERFACE)
 target_compile_features(lockstep_compile_options INTERFACE cxx_std_20)
 target_compile_options(lockstep_compile_options INTERFACE -Wall -Wextra)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # GCC 12 warns of overlapping copies in std::string's operator+ at -O3, falsely (GCC bug 105651).
+  # GCC 12 warns about overlapping copies in std::string's operator+ at -O3, falsely (GCC bug 105651).
   target_compile_options(lockstep_compile_options INTERFACE -Wno-restrict)
 endif()
 if(LOCKSTEP_WARNINGS_AS_ERRORS)
   target_compile_options(lockstep_compile_options INTERFACE -Werror)
 endif()
 if(LOCKSTEP_SANITIZE)
-  # Whatever a sanitizer finds ends the program: a finding that is only printed would not fail a test.
+  # Every finding of a sanitizer ends the program: one that is only printed would not fail a test.
   target_compile_options(lockstep_compile_options INTERFACE
     -fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(lockstep_compile_options INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
@@ -29,14 +29,14 @@ if(LOCKSTEP_BUILD_FUZZERS)  # instrumented everywhere: coverage is what guides a
   target_link_options(lockstep_compile_options INTERFACE -fsanitize=address,undefined)
 endif()
 
-# lockstep_compile_together(<target> <files>): compiles so many of the target's files as one. Headers take most of the
+# lockstep_compile_together(<target> <files>): compiles this many of the target's files as one. Headers take most of the
 # compiler's time, so this is three times as fast. -DCMAKE_UNITY_BUILD=OFF compiles each file by itself.
 function(lockstep_compile_together target files)
   if(DEFINED CMAKE_UNITY_BUILD)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
-  # g++ takes a file that is included for a header, and anonymous namespaces in it for a mistake.
+  # g++ takes an included file for a header, and warns about anonymous namespaces in it.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()
 

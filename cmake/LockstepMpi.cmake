@@ -1,4 +1,4 @@
-# Finds the MPIs of this machine. Debian installs Open MPI and MPICH side by side, so the compiler wrappers tell the
+# Finds the MPIs of this machine. Debian installs Open MPI and MPICH side by side, so the compiler wrappers provide the
 # flags of each; elsewhere -DLOCKSTEP_MPICXX_openmpi=... and -DLOCKSTEP_MPICXX_mpich=... name them.
 #
 # lockstep_find_mpi(<openmpi|mpich> <result>): the target to link with, or an empty string.

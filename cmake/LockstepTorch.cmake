@@ -1,6 +1,6 @@
 # Finds LibTorch: Debian's libtorch-dev, or any other through CMAKE_PREFIX_PATH. Sets LOCKSTEP_WITH_DDP
-# and makes lockstep_torch, which brings LibTorch's headers in as system headers (their warnings are
-# not ours) and its libraries.
+# and creates lockstep_torch, which has LibTorch's libraries, and its headers as system headers (without
+# their warnings).
 set(LOCKSTEP_WITH_DDP OFF)
 if(LOCKSTEP_BUILD_DDP STREQUAL "OFF" OR LOCKSTEP_BUILD_FUZZERS)
   return()

@@ -2,7 +2,7 @@
 # For tools/compat, inside a root with a CUDA LibTorch: a stand-in for cuDNN.
 #   compat_cudnn.sh decline   before the packages: Debian's package would fetch cuDNN from its vendor and accept its licence
 #   compat_cudnn.sh stand-in  after them: a libcudnn.so.9 that programs can be linked and started with
-# Without a GPU nothing calls it. Should something do so, the program ends and says why.
+# Without a GPU nothing calls it. If something does, the program aborts with a message.
 set -eu
 case ${1:-} in
   decline)

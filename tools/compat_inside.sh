@@ -1,13 +1,13 @@
 #!/bin/sh
-# For tools/compat: in mount, process, ipc and host name namespaces of its own, runs a shell command in a root in which
-# the tree is /lockstep, read-only but for its build folder.
+# For tools/compat: in its own mount, process, IPC and host name namespaces, runs a shell command in a root where the
+# tree is /lockstep, read-only except for its build folder.
 #   compat_inside.sh ROOT TREE BUILD CCACHE setup|run COMMAND [arguments]
-# `setup` has the machine's network; `run` has one of its own, so that tests share no name, port or interface with the machine.
+# `setup` has the machine's network; `run` has its own, so that tests share no name, port or interface with the machine.
 set -eu
 root=$1 tree=$2 build=$3 ccache=$4 kind=$5 command=$6
 shift 6
 
-# A mount itself, so that programs in it can say how mounts propagate.
+# A mount point, so that programs in it can change how mounts propagate.
 mount --bind "$root" "$root"
 mount --rbind /dev "$root/dev"
 mount --rbind /sys "$root/sys"
@@ -27,7 +27,7 @@ else
   network="unshare --net"
   command="ip link set lo up; $command"
 fi
-# Not exec: as process 1 this shell takes in what the command leaves behind.
+# Not exec: this shell is process 1 and reaps the processes that the command leaves behind.
 code=0
 $network chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
   CCACHE_DIR=/ccache LOCKSTEP_JOBS="${LOCKSTEP_JOBS:-}" sh -c "cd /lockstep; $command" sh "$@" || code=$?

@@ -1,5 +1,5 @@
-# For test.sh, tools/check and tools/nightly: runs phases one after the other, says how long each took, and sums
-# up what CTest counted. A phase that fails does not stop the next ones. Source it from the root.
+# For test.sh, tools/check and tools/nightly: runs phases one after the other, prints how long each took, and adds up
+# the test counts of CTest. A phase that fails does not stop the next ones. Source it from the root.
 #
 #   phase <name> <command>...   a failure of the command counts as one failed test
 #   build <preset> [targets]    configures and builds
@@ -10,22 +10,22 @@ passed=0
 failed=0
 skipped=0
 failures=
-unsteady=
-most_unsteady=5  # more at once are no coincidence
+flaky=
+most_flaky=5  # if more tests fail at once, none is run again
 jobs=${LOCKSTEP_JOBS:-$(nproc)}
 started=$(date +%s)
 if [ -z "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] && command -v ccache >/dev/null; then
-  # Relative paths, so that several checkouts share what one of them compiled.
+  # Relative paths, so that several checkouts share one cache.
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
-  # Without these ccache does not cache what includes a precompiled header.
+  # Without these, ccache does not cache files that include a precompiled header.
   export CCACHE_SLOPPINESS=pch_defines,time_macros
 fi
-# For sanitizer builds. LibTorch is not instrumented: what its containers do cannot be checked, and OpenBLAS's and
-# OpenMP's threads would make TSan crawl.
+# For sanitizer builds. LibTorch is not instrumented: its containers cannot be checked, and the threads of OpenBLAS and
+# OpenMP would make TSan very slow.
 export ASAN_OPTIONS=detect_container_overflow=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 export UBSAN_OPTIONS=print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
 export TSAN_OPTIONS=suppressions=$PWD/tests/sanitizers/tsan.supp${TSAN_OPTIONS:+:$TSAN_OPTIONS}
-# TSan's shadow memory does not fit under every kernel's randomisation of addresses.
+# TSan's shadow memory does not work with the address randomisation of every kernel.
 fixed_addresses=
 if setarch -R true 2>/dev/null; then fixed_addresses="setarch -R"; fi
 
@@ -49,7 +49,7 @@ configure_and_build() {
   cmake --preset "$1" >build/configure.log 2>&1 || { cat build/configure.log; return 1; }
   preset=$1
   shift
-  # Ninja writes over its own line on a terminal; elsewhere only problems are worth a line.
+  # On a terminal, Ninja overwrites one line; otherwise only problems are printed.
   if [ -t 1 ]; then
     ninja -C "build/$preset" -j "$jobs" "$@"
   else
@@ -62,11 +62,11 @@ build() {
   phase "build $1" configure_and_build "$@"
 }
 
-# Adds one attribute of CTest's JUnit file to what is printed.
+# Prints one attribute of CTest's JUnit file.
 junit_count() { tr '\n\t' '  ' <"$1" | sed -n "s/.*<testsuite [^>]*[ ]$2=\"\([0-9]*\)\".*/\1/p"; }
 
-# Tests that fail are run once more, each alone: what passes then was unsteady, which the summary names. It does not
-# fail the run, since a machine with two cores may be too slow for a moment; but it is a bug to be mended.
+# Tests that fail are run once more, each alone. A test that passes then is listed as flaky in the summary. It does not
+# fail the run, because a machine with two cores may be too slow for a moment, but it is a bug to fix.
 ctest_counted() {
   preset=$1
   shift
@@ -79,7 +79,7 @@ ctest_counted() {
   all=$(junit_count "$junit" tests)
   bad=$(junit_count "$junit" failures)
   not_run=$(($(junit_count "$junit" skipped) + $(junit_count "$junit" disabled)))
-  if [ "$bad" -gt 0 ] && [ "$bad" -le "$most_unsteady" ]; then
+  if [ "$bad" -gt 0 ] && [ "$bad" -le "$most_flaky" ]; then
     again_alone && code=0
   fi
   passed=$((passed + all - bad - not_run))
@@ -89,13 +89,13 @@ ctest_counted() {
   return $code
 }
 
-# Runs what failed once more, alone. Leaves in $bad how many failed again.
+# Runs the failed tests once more, alone. Sets $bad to the number that failed again.
 again_alone() {
   failed_tests=build/$preset/Testing/Temporary/LastTestsFailed.log
   candidates=$(sed 's/^[0-9]*:/  /' "$failed_tests")
   again=$PWD/build/$preset/junit-again.xml
   rm -f "$again"
-  echo "--> once more, alone: $bad"
+  echo "--> running $bad failed tests once more, each alone"
   $fixed_addresses ctest --test-dir "build/$preset" --output-on-failure --rerun-failed -j 1 --output-junit "$again"
   [ -f "$again" ] || return 1
   bad=$(junit_count "$again" failures)
@@ -103,7 +103,7 @@ again_alone() {
     still=$(sed 's/^[0-9]*:/  /' "$failed_tests")
     candidates=$(echo "$candidates" | grep -vxF "$still")
   fi
-  [ -z "$candidates" ] || unsteady="$unsteady
+  [ -z "$candidates" ] || flaky="$flaky
   in $preset:
 $candidates"
   [ "$bad" = 0 ]
@@ -118,7 +118,7 @@ run_tests() {
 finish() {
   echo "total: $(($(date +%s) - started)) s"
   [ -z "$failures" ] || echo "failed phases:$failures"
-  [ -z "$unsteady" ] || echo "unsteady, passed only when run again alone:$unsteady"
+  [ -z "$flaky" ] || echo "flaky, passed only when run again alone:$flaky"
   echo "$passed passed, $failed failed, $skipped skipped"
   [ -z "$failures" ]
   exit

@@ -1,10 +1,10 @@
-// One rank of `lockstep bench ddp`: trains as it is told, line by line.
+// One rank of `lockstep bench ddp`: trains as many steps as each line of its input requests.
 //
 //   lockstep-bench-ddp MODEL BATCH plain|BACKEND FIFOS
-// "plain" trains without synchronisation; BACKEND is an engine as init_process_group takes it. FIFOS.<rank>.commands
-// and FIFOS.<rank>.answers are FIFOs. Each line of the first is a number of steps; the answer is
+// "plain" trains without synchronisation; BACKEND is the name of an engine for init_process_group.
+// FIFOS.<rank>.commands and FIFOS.<rank>.answers are FIFOs. Each line of the first is a number of steps; the answer is
 //   <forward+backward ms> <with optimizer ms> <exposed communication ms> <resident MiB> <peak MiB> <loss>
-// (medians over the steps; where gradients were synchronised, all ranks have the same parameters).
+// (medians over the steps; if gradients were synchronised, it has checked that all ranks have the same parameters).
 // bench/peers/torch_ddp_worker.py does the same with PyTorch.
 #include <lockstep/lockstep.h>
 #include <sched.h>

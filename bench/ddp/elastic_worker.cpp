@@ -2,7 +2,7 @@
 //
 //   lockstep-bench-elastic train MODEL BATCH FOLDER        trains until it is ended
 //   lockstep-bench-elastic commit MODEL BATCH FOLDER STEPS times steps with and without commit()
-// What it does when goes to FOLDER/<pid>; bench/driver/elastic/step_log.h says how.
+// It logs the times of its steps to FOLDER/<pid>, in the format of bench/driver/elastic/step_log.h.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <lockstep/lockstep.h>
@@ -22,7 +22,7 @@ namespace {
 
 namespace elastic = lockstep::elastic;
 
-constexpr std::int64_t kSamples = 1'000'000;  // of an epoch: no run ends one
+constexpr std::int64_t kSamples = 1'000'000;  // of an epoch: no run reaches its end
 constexpr std::int64_t kDifferentSamples = 512;
 
 std::int64_t now_on(clockid_t clock) {
@@ -33,19 +33,19 @@ std::int64_t now_on(clockid_t clock) {
 
 std::int64_t now() { return now_on(CLOCK_MONOTONIC); }
 
-// When this process was forked, on the monotonic clock; the kernel says it in ticks since the boot.
+// When this process was forked, on the monotonic clock; the kernel reports it in ticks since the boot.
 std::int64_t process_start() {
   std::ifstream file("/proc/self/stat");
   std::string text;
   std::getline(file, text);
-  std::istringstream fields(text.substr(text.rfind(')') + 2));  // the name before it may hold anything
+  std::istringstream fields(text.substr(text.rfind(')') + 2));  // the name before it may contain any character
   std::string field;
   for (int number = 3; number <= 22; ++number) fields >> field;
   const std::int64_t since_boot = std::stoll(field) * (1'000'000'000LL / ::sysconf(_SC_CLK_TCK));
   return now() - (now_on(CLOCK_BOOTTIME) - since_boot);
 }
 
-// One write(2) for each line: what was written stays, however the process ends.
+// One write(2) per line: a line is kept however the process ends.
 class Log {
  public:
   explicit Log(const std::string& folder)
@@ -105,7 +105,7 @@ void train(Training& training, Log& log, elastic::Context& context) {
   }
 }
 
-// Pairs of steps, one of them with commit(), in turn first and second.
+// Pairs of steps, one with commit() and one without, in alternating order.
 void time_commits(Training& training, Log& log, int pairs, elastic::Context& context) {
   const auto sync = training.synchronizer();
   const std::vector<std::size_t> indices(static_cast<std::size_t>(training.batch), 0);
@@ -120,7 +120,7 @@ void time_commits(Training& training, Log& log, int pairs, elastic::Context& con
     return end - start;
   };
   std::int64_t commit_ns = 0;
-  for (int i = 0; i < 3; ++i) time_step(true, commit_ns);  // the first ones make memory, and rebuild the buckets
+  for (int i = 0; i < 3; ++i) time_step(true, commit_ns);  // the first steps allocate memory and rebuild the buckets
   for (int pair = 0; pair < pairs; ++pair) {
     std::int64_t times[2] = {};
     for (const bool commits : {pair % 2 == 0, pair % 2 != 0}) times[commits] = time_step(commits, commit_ns);

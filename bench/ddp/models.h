@@ -15,12 +15,12 @@
 
 namespace lockstep::bench {
 
-// A model with its task: what the loss is, and data of a given size.
+// A model with its loss, and data of a given size.
 struct Task {
   std::shared_ptr<torch::nn::Module> module;
   std::function<torch::Tensor(const torch::Tensor&)> forward;
   std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> loss;
-  // Of this many samples; what they are depends on the seed.
+  // A batch of this many samples, generated from the seed.
   std::function<std::pair<torch::Tensor, torch::Tensor>(std::int64_t samples, std::uint64_t seed)> data;
 };
 
@@ -44,7 +44,7 @@ Task task_of(Holder model) {
   return task;
 }
 
-// "mlp" (18.9 M parameters), "cnn", "gpt", or "small_mlp" and "small_gpt", which tests can afford.
+// "mlp" (18.9 M parameters), "cnn", "gpt", or "small_mlp" and "small_gpt", which are small enough for tests.
 inline Task make_task(const std::string& name) {
   const auto generator = [](std::uint64_t seed) { return torch::make_generator<torch::CPUGeneratorImpl>(seed); };
   const auto labels = [generator](at::IntArrayRef shape, std::int64_t classes, std::uint64_t seed) {
@@ -74,7 +74,7 @@ inline Task make_task(const std::string& name) {
                        labels({samples, options.context}, options.vocabulary, seed)};
     };
   } else {
-    throw std::invalid_argument("there is no model \"" + name + "\"; there are: mlp, cnn, gpt");
+    throw std::invalid_argument("there is no model \"" + name + "\"; choose mlp, cnn or gpt");
   }
   return task;
 }

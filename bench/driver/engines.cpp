@@ -36,7 +36,7 @@ int ranks_of(const Session& session, const std::string& engine) {
 UniqueFd make_shared_memory(std::size_t bytes) {
   UniqueFd fd(::memfd_create("lockstep-bench", MFD_CLOEXEC));
   if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
-    throw BenchError(fmt::format("cannot make {} bytes of shared memory: {}", bytes, std::strerror(errno)));
+    throw BenchError(fmt::format("cannot create {} bytes of shared memory: {}", bytes, std::strerror(errno)));
   return fd;
 }
 
@@ -72,7 +72,7 @@ std::vector<std::string> arguments_of(const Session& session, const std::string&
     std::filesystem::create_directory(folder);
     add("--rendezvous", folder);
   } else if (engine == "lockstep") {
-    // In namespaces of our own any port is free.
+    // In our own network namespaces every port is free.
     add("--rendezvous", session.network != nullptr ? fmt::format("tcp://{}:29500", session.network->addresses()[0])
                                                    : fmt::format("file://{}/lockstep", session.folder.path()));
   }
@@ -83,8 +83,9 @@ std::vector<std::string> arguments_of(const Session& session, const std::string&
 
 std::string why_missing(const Session& session, const std::string& engine) {
   if (const std::string program = program_of(session, engine); ::access(program.c_str(), X_OK) != 0)
-    return fmt::format("{} is missing: there is no {}; a peer's is built where its development package is installed",
-                       engine, program);
+    return fmt::format(
+        "{} is missing: there is no {}; a peer's worker is built only if its development package is installed", engine,
+        program);
   return is_mpi(engine) ? why_no_mpirun(engine) : "";
 }
 
@@ -106,7 +107,7 @@ EngineProcesses::~EngineProcesses() {
     try {
       channel.send(Command{.kind = CommandKind::quit});
     } catch (const BenchError&) {
-      // It is gone already.
+      // The rank has already ended.
     }
   }
   channels_.clear();
@@ -145,7 +146,7 @@ void EngineProcesses::accept_ranks() {
   pids_.resize(ranks_);
   for (std::size_t count = 0; count < ranks_;) {
     check_interrupted();
-    if (deadline.expired()) fail(fmt::format("only {} of {} ranks came within two minutes", count, ranks_));
+    if (deadline.expired()) fail(fmt::format("only {} of {} ranks connected within two minutes", count, ranks_));
     for (ChildProcess& child : children_) {
       if (child.ended()) fail(fmt::format("process {} ended while starting", child.pid()));
     }
@@ -183,7 +184,7 @@ std::vector<Reply> EngineProcesses::collect() {
       try {
         replies[rank] = channels_[rank].receive_reply();
       } catch (const BenchError& error) {
-        fail(fmt::format("rank {} (pid {}) is gone", rank, pids_[rank]));
+        fail(fmt::format("rank {} (pid {}) has ended", rank, pids_[rank]));
       }
       waiting[rank].fd = -1;
       waiting[rank].revents = 0;
@@ -197,8 +198,8 @@ void EngineProcesses::fail(const std::string& what) {
   std::ifstream file(output_file_);
   std::stringstream output;
   output << file.rdbuf();
-  const std::string said = output.str().empty() ? "nothing" : fmt::format("\n{}", output.str());
-  throw BenchError(fmt::format("{}: {}; its processes wrote: {}", name_, what, said));
+  const std::string written = output.str().empty() ? "nothing" : fmt::format("\n{}", output.str());
+  throw BenchError(fmt::format("{}: {}; its processes wrote: {}", name_, what, written));
 }
 
 }  // namespace lockstep::bench

@@ -1,4 +1,4 @@
-// The engines of a run: how each is started, and the conversation with its ranks.
+// The engines of a run: starts the ranks of each and exchanges messages with them.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace lockstep::bench {
 
-// What all engines of a run have in common.
+// What all engines of a run share.
 struct Session {
   const BenchOptions& options;
   const TemporaryFolder& folder;
@@ -24,22 +24,22 @@ struct Session {
   std::string secret;
 };
 
-// Why an engine cannot take part, or empty: "openmpi is missing: ...".
+// Why an engine cannot be measured, or empty: "openmpi is missing: ...".
 std::string why_missing(const Session& session, const std::string& engine);
 
 // The running worker processes of one engine. They sleep between commands.
 class EngineProcesses {
  public:
   // Starts them and waits until all are ready. `engine`: "lockstep", a peer, "limit" (on one host)
-  // or "link" (one process per host). Throws BenchError, with what the processes wrote.
+  // or "link" (one process per host). Throws BenchError, with the output of the processes.
   EngineProcesses(const Session& session, const std::string& engine);
   ~EngineProcesses();
   EngineProcesses(const EngineProcesses&) = delete;
   EngineProcesses& operator=(const EngineProcesses&) = delete;
 
-  // Runs a command on every rank; one reply per rank, by rank. Throws BenchError when a rank ends,
-  // fails, or does not answer within ten minutes. If the engine refuses the command, the replies'
-  // `error` says why, and it can go on.
+  // Runs a command on every rank; one reply per rank, by rank. Throws BenchError if a rank ends,
+  // fails, or does not answer within ten minutes. If the engine rejects the command, the replies'
+  // `error` contains the reason, and the engine remains usable.
   std::vector<Reply> run(const Command& command);
 
   const std::string& name() const { return name_; }

@@ -24,7 +24,7 @@ struct Contestant {
 
 void remark(const std::string& text) { fmt::print(stderr, "# {}\n", text); }
 
-// How much the link's goodput is measured with: enough that the shaper's burst does not count.
+// The bytes to measure the link's goodput with: enough that the shaper's burst does not matter.
 std::uint64_t probe_bytes(std::size_t bytes) {
   return std::clamp<std::uint64_t>(2 * bytes, std::uint64_t{1} << 20, std::uint64_t{64} << 20);
 }
@@ -48,7 +48,7 @@ class Benchmark {
     if (!options_.json_file.empty()) write_json_file(options_.json_file, to_json(rows_));
     const auto wrong = [](const Row& row) { return row.engine == "lockstep" && row.wrong > 0; };
     const bool all_right = std::none_of(rows_.begin(), rows_.end(), wrong);
-    if (!all_right) remark("Lockstep gave wrong results: see the column #wrong");
+    if (!all_right) remark("Lockstep produced wrong results: see the column #wrong");
     return all_right;
   }
 
@@ -68,14 +68,14 @@ class Benchmark {
     }
   }
 
-  // A peer that does not start is left out; the others must.
+  // A peer that does not start is left out; Lockstep and the limit must start.
   bool start(const std::string& name) {
     try {
       engines_.push_back(std::make_unique<EngineProcesses>(*session_, name));
       return true;
     } catch (const BenchError& error) {
       if (InterruptGuard::signal() != 0 || name == "lockstep" || name == limit_name()) throw;
-      remark(fmt::format("{} is left out, because it does not start: {}", name, error.what()));
+      remark(fmt::format("{} is left out because it does not start: {}", name, error.what()));
       return false;
     }
   }
@@ -100,8 +100,8 @@ class Benchmark {
   void print_heading() const {
     fmt::print("# {} {}: {}, {}, {} rounds, {}\n", to_string(options_.collective), to_string(options_.dtype),
                describe_layout(ranks_, options_.hosts, options_.rate),
-               session_->cores.empty() ? "not pinned" : "one core each", options_.rounds,
-               options_.warm ? "warm (one buffer, reused)" : "cold (buffers rotate through more than the cache)");
+               session_->cores.empty() ? "ranks not pinned" : "one core per rank", options_.rounds,
+               options_.warm ? "warm (one buffer, reused)" : "cold (buffers rotate through more than the cache holds)");
     fmt::print("# {}\n", describe_machine());
     fmt::print("{}", table_header(peers_, network_ != nullptr));
     std::fflush(stdout);
@@ -203,7 +203,7 @@ class Benchmark {
   TemporaryFolder folder_;
   std::unique_ptr<VirtualNetwork> network_;
   std::unique_ptr<Session> session_;
-  std::vector<std::unique_ptr<EngineProcesses>> engines_;  // end before the network and the folder do
+  std::vector<std::unique_ptr<EngineProcesses>> engines_;  // destroyed before the network and the folder
   std::vector<Contestant> contestants_;
   std::vector<std::string> peers_;
   std::vector<Row> rows_;

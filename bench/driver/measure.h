@@ -9,24 +9,24 @@
 
 namespace lockstep::bench {
 
-// What one engine did at one size, before it is compared with others.
+// The measurements of one engine at one size.
 struct Samples {
   std::vector<double> seconds = {};        // every timed operation
   std::vector<double> round_medians = {};  // one per round
   std::size_t wrong = 0;
   double cpu_seconds = 0;
   double wire_bytes = 0;       // sent by the host that sent most
-  std::size_t operations = 0;  // that wire_bytes are of; the untimed ones too
+  std::size_t operations = 0;  // that sent wire_bytes, the untimed ones included
 };
 
-// The row of an engine. `limit` and `peers` hold the round medians that it is compared with.
+// The row of an engine. `limit` and `peers` hold the round medians to compare it with.
 Row make_row(const BenchOptions& options, int ranks, const Shape& shape, const std::string& engine,
              const std::string& memory, const Samples& samples, const std::vector<double>& limit,
              const std::map<std::string, std::vector<double>>& peers);
 
-// Runs the whole benchmark: the table to stdout as it goes, remarks to stderr, JSON to the file
-// asked for. Returns the exit code: 0; 1 after a failure or when a result of Lockstep was wrong;
-// 2 for options that make no sense.
+// Runs the whole benchmark: prints the table to stdout line by line and remarks to stderr, and writes
+// options.json_file. Returns the exit code: 0; 1 after a failure or if a result of Lockstep was wrong;
+// 2 for invalid options.
 int run_benchmark(const BenchOptions& options);
 
 }  // namespace lockstep::bench

@@ -16,8 +16,8 @@ namespace {
 
 int ranks_per_host(const MpiJob& job) { return job.ranks / static_cast<int>(job.network->addresses().size()); }
 
-// mpirun calls it as ssh: AGENT HOST COMMAND... The command runs in the host's network namespace, under a host name of
-// its own: by equal names Open MPI would take all hosts for one.
+// mpirun calls it like ssh: AGENT HOST COMMAND... The command runs in the host's network namespace, with a host name of
+// its own: Open MPI takes hosts with equal names for one host.
 std::string write_agent(const MpiJob& job) {
   std::string script = "#!/bin/sh\nhost=$1\nshift\ncase $host in\n";
   const std::vector<std::string>& addresses = job.network->addresses();
@@ -43,7 +43,7 @@ std::string host_list(const MpiJob& job) {
   return fmt::format("{}", fmt::join(hosts, ","));
 }
 
-// Open MPI is told to yield when ranks share cores.
+// If ranks share cores, Open MPI is configured to yield.
 std::vector<std::string> openmpi_command(const MpiJob& job) {
   std::vector<std::string> command = {"mpirun.openmpi", "-np", std::to_string(job.ranks), "--bind-to", "none"};
   const auto add = [&](std::initializer_list<std::string> more) { command.insert(command.end(), more); };
@@ -80,7 +80,7 @@ std::string why_no_mpirun(const std::string& mpi) {
 }
 
 std::vector<std::string> mpirun_command(const MpiJob& job) {
-  // In the first host's namespace: the other hosts talk to mpirun too.
+  // In the first host's namespace, because the other hosts connect to mpirun.
   std::vector<std::string> command =
       job.network != nullptr ? job.network->command_prefix(0) : std::vector<std::string>();
   const std::vector<std::string> mpirun = job.mpi == "openmpi" ? openmpi_command(job) : mpich_command(job);
@@ -90,9 +90,9 @@ std::vector<std::string> mpirun_command(const MpiJob& job) {
 
 std::vector<std::string> mpirun_environment(const MpiJob& job) {
   if (job.network == nullptr) return {};
-  // Open MPI 5 and later count no slots on hosts that are named by address. Earlier ones do not know the variable.
+  // Open MPI 5 and later count no slots on hosts that are named by address. Earlier versions ignore the variable.
   if (job.mpi == "openmpi") return {"PRTE_MCA_rmaps_default_mapping_policy=:OVERSUBSCRIBE"};
-  // Debian's MPICH moves bytes with UCX, which would see through namespaces: to it they are one host, with shared
+  // Debian's MPICH communicates through UCX, which by default would take the namespaces for one host with shared
   // memory.
   return {"UCX_TLS=tcp,self", fmt::format("UCX_NET_DEVICES={}", VirtualNetwork::kDevice)};
 }

@@ -1,4 +1,4 @@
-// Starting the ranks of an MPI: on this host, or on the hosts of a virtual network.
+// Commands that start the ranks of an MPI: on this host, or on the hosts of a virtual network.
 #pragma once
 
 #include <string>
@@ -13,17 +13,17 @@ struct MpiJob {
   std::string mpi;  // "openmpi" or "mpich"
   int ranks = 0;
   bool share_cores = false;                 // more ranks than cores
-  const VirtualNetwork* network = nullptr;  // null: this host only; else equally many ranks on each host
-  std::string folder = {};                  // for the program that takes the place of ssh
+  const VirtualNetwork* network = nullptr;  // null: this host only; else the same number of ranks on each host
+  std::string folder = {};                  // for the script that replaces ssh
 };
 
 bool is_mpi(const std::string& engine);
 // Why this MPI cannot start anything, or empty: "openmpi is missing: ...".
 std::string why_no_mpirun(const std::string& mpi);
 
-// What to put before the ranks' program. Rank r runs on host r / (ranks per host). Throws BenchError.
+// The command line to put before the ranks' program. Rank r runs on host r / (ranks per host). Throws BenchError.
 std::vector<std::string> mpirun_command(const MpiJob& job);
-// What mpirun's environment needs besides ("NAME=value"); all ranks get the environment of mpirun.
+// Variables to add to the environment of mpirun ("NAME=value"), which all ranks inherit.
 std::vector<std::string> mpirun_environment(const MpiJob& job);
 
 }  // namespace lockstep::bench

@@ -12,7 +12,7 @@ namespace {
 
 Status invalid(std::string message) { return {StatusCode::invalid_argument, std::move(message)}; }
 
-// The number at the start of `text`, which it is removed from.
+// Removes the number at the start of `text` and returns it.
 std::optional<std::size_t> take_number(std::string_view& text) {
   std::size_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -29,14 +29,14 @@ std::optional<int> whole_number(std::string_view text) {
 
 Status check_ranks_and_rounds(int nproc, int rounds) {
   if (nproc < 1 || nproc > kMaxRanks)
-    return invalid(fmt::format("--nproc is {}: give 1 to {} ranks", nproc, kMaxRanks));
-  if (rounds < 1 || rounds > 10'000) return invalid(fmt::format("--rounds is {}: give 1 to 10000", rounds));
+    return invalid(fmt::format("--nproc is {}: it must be 1 to {}", nproc, kMaxRanks));
+  if (rounds < 1 || rounds > 10'000) return invalid(fmt::format("--rounds is {}: it must be 1 to 10000", rounds));
   return {};
 }
 
 Status check_rate(const std::string& rate, const HostLayout& hosts) {
   if (rate.empty() || hosts.enabled()) return {};
-  return invalid("--rate shapes the links between hosts: give --hosts as well");
+  return invalid("--rate shapes the links between hosts: it needs --hosts");
 }
 
 template <typename Names>
@@ -79,7 +79,7 @@ Result<HostLayout> parse_hosts(const std::string& text) {
     return HostLayout{*hosts, *ranks};
   return invalid(
       fmt::format("'{}' is not a layout of hosts: write HOSTS:RANKS as 2:1, with 2 to 32 hosts and at "
-                  "most {} ranks in all",
+                  "most {} ranks in total",
                   text, kMaxRanks));
 }
 
@@ -108,9 +108,9 @@ Result<std::string> parse_rate(const std::string& text) {
 Status validate(const BenchOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(check_ranks_and_rounds(options.nproc, options.rounds));
   if (options.iterations < 0 || options.iterations > 1'000'000)
-    return invalid(fmt::format("--iterations is {}: give 1 to 1000000", options.iterations));
+    return invalid(fmt::format("--iterations is {}: it must be 1 to 1000000", options.iterations));
   if (options.step < 2)
-    return invalid(fmt::format("--step is {}: the factor between sizes is 2 or more", options.step));
+    return invalid(fmt::format("--step is {}: the factor between sizes must be at least 2", options.step));
   for (const std::string& peer : options.peers) {
     if (!is_one_of(kPeers, peer))
       return invalid(fmt::format("'{}' is not a peer: choose {}", peer, fmt::join(kPeers, ", ")));
@@ -129,7 +129,7 @@ Status validate_ddp(const DdpBenchOptions& options) {
       return invalid(fmt::format("--backend {}: choose {}", backend, fmt::join(kDdpBackends, ", ")));
   }
   for (const std::string& peer : options.peers) {
-    if (peer != "torch") return invalid(fmt::format("--peer {}: the only one is torch", peer));
+    if (peer != "torch") return invalid(fmt::format("--peer {}: the only peer is torch", peer));
   }
   return check_rate(options.rate, options.hosts);
 }
@@ -150,7 +150,7 @@ std::vector<std::size_t> sizes_of(const BenchOptions& options) {
 
 int iterations_at(const BenchOptions& options, std::size_t bytes) {
   if (options.iterations > 0) return options.iterations;
-  const std::size_t slow = options.hosts.enabled() ? 4 : 1;  // a network is that much slower than memory
+  const std::size_t slow = options.hosts.enabled() ? 4 : 1;  // a network is about four times as slow as memory
   if (bytes * slow <= std::size_t{64} << 10) return 200;
   if (bytes * slow <= std::size_t{1} << 20) return 50;
   if (bytes * slow <= std::size_t{16} << 20) return 20;

@@ -16,7 +16,7 @@ TEST(ParseBytes, ReadsUnits) {
   EXPECT_EQ(*parse_bytes("1G"), std::size_t{1} << 30);
 }
 
-TEST(ParseBytes, RefusesNonsenseAndSaysWhatItExpected) {
+TEST(ParseBytes, RejectsInvalidTextAndDescribesTheFormat) {
   for (const char* text : {"", "0", "-8", "K", "8X", "8 K", "8KB", "1.5M", "99999999999999999999", "2000000G"}) {
     const auto result = parse_bytes(text);
     ASSERT_FALSE(result.ok()) << text;
@@ -31,7 +31,7 @@ TEST(ParseSizeRange, ReadsOneSizeOrTwo) {
   EXPECT_EQ(parse_size_range("25M")->max, 25u << 20);
 }
 
-TEST(ParseSizeRange, RefusesWhatIsNoRange) {
+TEST(ParseSizeRange, RejectsInvalidRanges) {
   for (const char* text : {"", ":", "8:", ":8", "64K:8", "8:64K:1M"}) EXPECT_FALSE(parse_size_range(text).ok()) << text;
 }
 
@@ -51,7 +51,7 @@ TEST(ParseRate, TakesBitsPerSecond) {
     EXPECT_FALSE(parse_rate(text).ok()) << text;
 }
 
-TEST(ParseDTypeAndMemory, KnowTheirNames) {
+TEST(ParseDTypeAndMemory, AcceptOnlyTheirNames) {
   EXPECT_EQ(*parse_dtype("bf16"), DType::bf16);
   EXPECT_FALSE(parse_dtype("float").ok());
   EXPECT_THAT(*parse_memory("both"), ElementsAre(Memory::registered, Memory::private_memory));
@@ -59,7 +59,7 @@ TEST(ParseDTypeAndMemory, KnowTheirNames) {
   EXPECT_FALSE(parse_memory("shared").ok());
 }
 
-TEST(Validate, RefusesWhatCannotWork) {
+TEST(Validate, RejectsInvalidOptions) {
   EXPECT_TRUE(validate({}).ok());
   EXPECT_FALSE(validate({.nproc = 0}).ok());
   EXPECT_FALSE(validate({.nproc = kMaxRanks + 1}).ok());
@@ -70,7 +70,7 @@ TEST(Validate, RefusesWhatCannotWork) {
   EXPECT_THAT(validate({.rate = "1gbit"}).message(), HasSubstr("--hosts"));
 }
 
-TEST(ValidateDdp, RefusesWhatCannotWork) {
+TEST(ValidateDdp, RejectsInvalidOptions) {
   EXPECT_TRUE(validate_ddp({}).ok());
   EXPECT_TRUE(validate_ddp({.backends = {"gloo", "lockstep", "mpich", "openmpi"}, .peers = {"torch"}}).ok());
   EXPECT_THAT(validate_ddp({.model = "transformer"}).message(), HasSubstr("mlp, cnn, gpt"));
@@ -84,14 +84,14 @@ TEST(ValidateDdp, RefusesWhatCannotWork) {
   EXPECT_TRUE(validate_ddp({.hosts = {2, 1}, .rate = "1gbit"}).ok());
 }
 
-TEST(SizesOf, GoesUpByTheStepAndEndsWithTheMaximum) {
+TEST(SizesOf, GrowsByTheStepAndEndsWithTheMaximum) {
   EXPECT_THAT(sizes_of({.bytes = {8, 512}}), ElementsAre(8, 32, 128, 512));
   EXPECT_THAT(sizes_of({.bytes = {8, 100}, .step = 2}), ElementsAre(8, 16, 32, 64, 100));
   EXPECT_THAT(sizes_of({.bytes = {8, 8}}), ElementsAre(8));
   EXPECT_THAT(sizes_of({.collective = Collective::barrier}), ElementsAre(0));
 }
 
-TEST(IterationsAt, FallWithSizeUnlessAskedFor) {
+TEST(IterationsAt, DecreaseWithSizeUnlessRequested) {
   EXPECT_GT(iterations_at({}, 8), iterations_at({}, 1 << 20));
   EXPECT_GT(iterations_at({}, 1 << 20), iterations_at({}, 128 << 20));
   EXPECT_EQ(iterations_at({.iterations = 3}, 8), 3);

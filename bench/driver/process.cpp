@@ -36,7 +36,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 // Only async-signal-safe calls between fork and exec.
 [[noreturn]] void become(char* const* command, char* const* environment, int output, pid_t parent) {
-  ::setpgid(0, 0);  // Ctrl-C is for the driver, which ends its children in order
+  ::setpgid(0, 0);  // only the driver handles Ctrl-C, and ends its children in order
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(127);
   for (const int number : kSignals) ::signal(number, SIG_DFL);
@@ -113,7 +113,7 @@ bool ChildProcess::wait_for_end(int milliseconds) {
 
 CommandResult run_command(const std::vector<std::string>& command) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw BenchError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw BenchError(fmt::format("cannot create a pipe: {}", std::strerror(errno)));
   const UniqueFd in(ends[0]);
   UniqueFd out(ends[1]);
   const pid_t pid = start(command, {}, out.get());
@@ -156,7 +156,7 @@ std::string find_program(const std::string& name) {
 TemporaryFolder::TemporaryFolder() {
   path_ = (std::filesystem::temp_directory_path() / "lockstep-bench-XXXXXX").string();
   if (::mkdtemp(path_.data()) == nullptr)
-    throw BenchError(fmt::format("cannot make a folder {}: {}", path_, std::strerror(errno)));
+    throw BenchError(fmt::format("cannot create the folder {}: {}", path_, std::strerror(errno)));
 }
 
 TemporaryFolder::~TemporaryFolder() {

@@ -10,8 +10,8 @@
 
 namespace lockstep::bench {
 
-// While it lives, SIGINT, SIGTERM and SIGHUP do not end the process at once: check_interrupted
-// throws instead, so that everything that was made is removed on the way out. One at a time.
+// While it exists, SIGINT, SIGTERM and SIGHUP do not end the process at once: check_interrupted()
+// throws instead, so that everything that was created is removed. At most one may exist at a time.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -19,18 +19,18 @@ class InterruptGuard {
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
-  // The signal that came, or 0.
+  // The signal that was received, or 0.
   static int signal();
 };
-// Throws BenchError once a signal came.
+// Throws BenchError once a signal was received.
 void check_interrupted();
 
-// A running program in a process group of its own; its output goes to a file. At the end it and
-// its group are asked to end (SIGTERM), and killed if they do not within two seconds. Ends with
-// this process too, even if that is killed.
+// A running program in a process group of its own; its output goes to a file. The destructor sends SIGTERM
+// to the group, and SIGKILL if the program has not ended within two seconds. The program also gets SIGTERM if
+// this process dies.
 class ChildProcess {
  public:
-  // Throws BenchError. `environment` adds to this process's own ("NAME=value").
+  // Throws BenchError. `environment` is added to that of this process ("NAME=value").
   ChildProcess(const std::vector<std::string>& command, const std::vector<std::string>& environment,
                const std::string& output_file);
   ~ChildProcess();
@@ -39,7 +39,7 @@ class ChildProcess {
 
   // Never blocks.
   bool ended();
-  // Blocks at most that long; whether it ended.
+  // Blocks at most this long; returns whether the program has ended.
   bool wait_for_end(int milliseconds);
   pid_t pid() const { return pid_; }
 
@@ -52,15 +52,15 @@ struct CommandResult {
   int exit_code = -1;
   std::string output;  // stdout and stderr
 };
-// Runs a program to its end.
+// Runs a program and waits for its end.
 CommandResult run_command(const std::vector<std::string>& command);
-// The same, but a failure is a BenchError that shows the command and what it said.
+// The same; returns the output. Throws BenchError, with the command and its output, if the exit code is not 0.
 std::string run_or_throw(const std::vector<std::string>& command);
 
 // The path of an executable of this name in PATH, or empty.
 std::string find_program(const std::string& name);
 
-// A folder of our own below TMPDIR; removed with what is in it.
+// A new folder below TMPDIR; the destructor removes it and its content.
 class TemporaryFolder {
  public:
   TemporaryFolder();

@@ -10,7 +10,7 @@
 namespace lockstep::bench {
 namespace {
 
-// Three significant digits or so, whatever the magnitude.
+// About three significant digits.
 std::string number(double value) {
   if (value >= 100) return fmt::format("{:.0f}", value);
   if (value >= 10) return fmt::format("{:.1f}", value);
@@ -35,17 +35,17 @@ nlohmann::json spread_of(const RatioSummary& ratio) { return {{"low", ratio.low}
 std::string table_header(const std::vector<std::string>& peers, bool wire) {
   std::string titles = fmt::format(
       "#{:>11} {:>11} {:>6} {:>6} {:>9} {:>10} {:>10} {:>8} {:>8} {:>7} {:>10} {:>9} {:>18}", "size", "count", "type",
-      "redop", "engine", "memory", "time", "algbw", "busbw", "#wrong", "p99", "CPU", "of the limit");
+      "redop", "engine", "memory", "time", "algbw", "busbw", "#wrong", "p99", "CPU", "fraction of limit");
   std::string units =
       fmt::format("#{:>11} {:>11} {:>6} {:>6} {:>9} {:>10} {:>10} {:>8} {:>8} {:>7} {:>10} {:>9} {:>18}", "(B)",
                   "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(s/GB)", "(low-high)");
   for (const std::string& peer : peers) {
-    titles += fmt::format(" {:>20}", "x " + peer);
+    titles += fmt::format(" {:>20}", "speedup vs " + peer);
     units += fmt::format(" {:>20}", "(low-high)");
   }
   if (wire) {
-    titles += fmt::format(" {:>12} {:>9}", "wire", "of least");
-    units += fmt::format(" {:>12} {:>9}", "(B/op/host)", "");
+    titles += fmt::format(" {:>12} {:>9}", "wire bytes", "x minimum");
+    units += fmt::format(" {:>12} {:>9}", "(per op)", "");
   }
   return titles + "\n" + units + "\n";
 }
@@ -105,7 +105,7 @@ void write_json_file(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   file << text << '\n';
   file.close();
-  if (!file) throw BenchError(fmt::format("--json {}: cannot be written", path));
+  if (!file) throw BenchError(fmt::format("--json {}: the file cannot be written", path));
 }
 
 }  // namespace lockstep::bench

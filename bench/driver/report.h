@@ -1,4 +1,4 @@
-// The results of a run, as a table for people and as JSON for programs.
+// The results of a run, as a human-readable table and as JSON.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct Row {
   DType dtype = DType::f32;
   int nproc = 0;
   std::size_t bytes = 0;
-  std::size_t count = 0;    // elements, as nccl-tests prints them: of the input per rank
+  std::size_t count = 0;    // elements of the input per rank, as in nccl-tests
   std::string engine = {};  // "lockstep", "gloo", "openmpi", "mpich", "limit"
   std::string memory = {};  // "registered", "private"; for the limit "shared" or "link"
   bool warm = false;
@@ -27,11 +27,11 @@ struct Row {
   double algbw = 0;  // GB/s from p50
   double busbw = 0;
   std::size_t wrong = 0;
-  std::optional<double> cpu_seconds_per_gb = {};   // of all ranks together; none without bytes
-  std::optional<RatioSummary> limit = {};          // the limit's time to this engine's
-  std::map<std::string, RatioSummary> ratio = {};  // peer -> its time to ours; on Lockstep's rows only
+  std::optional<double> cpu_seconds_per_gb = {};   // of all ranks together; none for a barrier
+  std::optional<RatioSummary> limit = {};          // the limit's time divided by this engine's
+  std::map<std::string, RatioSummary> ratio = {};  // peer -> its time divided by Lockstep's; on Lockstep's rows only
   std::optional<double> wire_bytes = {};           // per operation, sent by the host that sent most
-  std::optional<double> wire_fraction = {};        // the same, relative to the least that it has to send
+  std::optional<double> wire_fraction = {};        // the same, divided by the least that it has to send
 };
 
 // Column titles and the line of one row. `peers` are the columns of ratios, `wire` adds the bytes

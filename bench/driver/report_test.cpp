@@ -57,7 +57,8 @@ TEST(MakeRow, CountsBytesOnTheWireBetweenHosts) {
 
 TEST(Table, HasTheColumnsOfNcclTestsAndOnePerPeer) {
   const std::string header = table_header({"gloo"}, false);
-  for (const char* title : {"size", "count", "type", "redop", "time", "algbw", "busbw", "#wrong", "x gloo", "limit"})
+  for (const char* title :
+       {"size", "count", "type", "redop", "time", "algbw", "busbw", "#wrong", "speedup vs gloo", "limit"})
     EXPECT_THAT(header, HasSubstr(title));
   EXPECT_THAT(header, Not(HasSubstr("wire")));
   EXPECT_THAT(table_header({}, true), HasSubstr("wire"));
@@ -71,7 +72,7 @@ TEST(Table, LinesAreAsWideAsTheirTitles) {
   EXPECT_THAT(line, HasSubstr("12.5 (10.0-15.0)"));
 }
 
-TEST(Json, HasOneObjectPerRowWithTheAgreedFields) {
+TEST(Json, HasOneObjectPerRowWithTheDocumentedFields) {
   Row barrier{.collective = Collective::barrier, .engine = "gloo", .memory = "private", .p50_us = 5};
   const auto json = nlohmann::json::parse(to_json({row_of("lockstep"), barrier}));
   ASSERT_EQ(json.size(), 2u);

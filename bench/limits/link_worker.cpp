@@ -1,7 +1,7 @@
 // The limit between hosts: one process per host measures the raw sockets of the link, full duplex,
-// around a ring of the hosts. The answer to a run is two times:
-//   seconds[0]  one way of 8 bytes: half of a round trip between hosts 0 and 1
-//   seconds[1]  for command.bytes sent to the next host while as many come from the previous one
+// around a ring of the hosts. The reply to a run has two times:
+//   seconds[0]  the one-way time of 8 bytes: half of a round trip between hosts 0 and 1
+//   seconds[1]  the time to send command.bytes to the next host while receiving as many from the previous one
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -23,7 +23,7 @@
 namespace lockstep::bench {
 namespace {
 
-constexpr std::uint16_t kPort = 29600;  // in a network namespace of our own
+constexpr std::uint16_t kPort = 29600;  // free in our own network namespace
 constexpr int kRoundTrips = 50;
 
 [[noreturn]] void fail(const std::string& what) { throw BenchError(what + ": " + std::strerror(errno)); }
@@ -38,7 +38,7 @@ sockaddr_in address_of(const std::string& host) {
 
 UniqueFd tcp_socket() {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) fail("cannot make a TCP socket");
+  if (!fd.valid()) fail("cannot create a TCP socket");
   return fd;
 }
 
@@ -55,7 +55,7 @@ void send_bytes(int fd, const std::vector<char>& block, std::uint64_t bytes) {
   }
 }
 
-// `spin`: do not sleep until bytes come; the time to wake up is no part of the link's.
+// `spin`: poll instead of sleeping, because the time to wake up is not a property of the link.
 void receive_bytes(int fd, std::vector<char>& block, std::uint64_t bytes, bool spin) {
   while (bytes > 0) {
     const auto room = std::min<std::uint64_t>(bytes, block.size());
@@ -78,7 +78,7 @@ class Link {
     if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&mine), sizeof mine) != 0 ||
         ::listen(listener.get(), 4) != 0)
       fail("cannot listen on the link");
-    line_.arrive();  // everybody listens now
+    line_.arrive();  // now all hosts listen
     const std::size_t next = static_cast<std::size_t>(host_ + 1) % config.hosts.size();
     const sockaddr_in theirs = address_of(config.hosts.at(next));
     to_next_ = tcp_socket();

@@ -1,12 +1,12 @@
-// The limit on one host: what the machine needs for the memory traffic of a collective when nothing
-// else is in the way. All ranks' buffers lie in one mapping; each core handles its share of the
-// elements, with no synchronisation but the common start.
+// The limit on one host: the time that the machine needs for the memory traffic of a collective alone.
+// All ranks' buffers are in one mapping; each core processes its share of the elements, without
+// synchronisation apart from the common start.
 //
 //   all_reduce      t = sum over ranks; t to every rank's buffer
 //   broadcast       the root's buffer to every other
 //   all_gather      every rank's input to every rank's output
 //   reduce_scatter  t = sum over ranks; t to one rank's output
-// but never less than one cache line's way from one core to another.
+// but never less than the time of one cache line from one core to another.
 #include <sched.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ void sum_block(const std::vector<const float*>& inputs, std::size_t at, std::siz
   }
 }
 
-// Two ranks, as nearly all runs of the limit are: both inputs read once, both outputs written once.
+// For two ranks, the most common case: reads both inputs once and writes both outputs once.
 void sum_two(float* a, float* b, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) {
     const float t = a[i] + b[i];
@@ -80,13 +80,13 @@ class MemoryLimit final : public Engine {
     return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
   }
 
-  // One cache line: its way is all that counts.
+  // One cache line: only its latency matters.
   bool is_one_line(const Operation& operation) const {
     return operation.shape.bytes <= 64 && !config_.cores.empty() && config_.size > 1;
   }
 
   std::byte* arena_of(int rank) const { return shared_.rest() + static_cast<std::size_t>(rank) * config_.arena; }
-  // The same place in another rank's arena.
+  // The same offset in another rank's arena.
   template <typename T>
   T* theirs(void* mine, int rank) const {
     return reinterpret_cast<T*>(arena_of(rank) + (static_cast<std::byte*>(mine) - arena_of(config_.rank)));

@@ -18,7 +18,7 @@
 namespace lockstep::bench {
 namespace {
 
-// Gloo has taken its store by reference, and takes it by pointer since 2025.
+// Gloo took its store by reference until 2025, and takes it by pointer since then.
 template <typename Context, typename Store, typename Device>
 void connect(Context& context, const std::shared_ptr<Store>& store, Device& device) {
   if constexpr (requires { context.connectFullMesh(store, device); }) {
@@ -44,7 +44,7 @@ class GlooEngine final : public Engine {
     if (dtype == DType::bf16) return "Gloo has no bf16";
     const bool power_of_two = (context_->size & (context_->size - 1)) == 0;
     if (collective == Collective::reduce_scatter && !power_of_two)
-      return "Gloo's reduce-scatter (halving and doubling) is for powers of two";
+      return "Gloo's reduce-scatter (halving and doubling) needs a power of two as the number of ranks";
     return "";
   }
 
@@ -89,7 +89,7 @@ class GlooEngine final : public Engine {
         return [options] { gloo::allgather(*options); };
       }
       case Collective::reduce_scatter: {
-        // It works in place and leaves this rank's part in front: a caller who wants it elsewhere has to copy.
+        // It works in place and leaves this rank's part at the front, so that a caller must copy it to the output.
         const std::vector<int> parts(static_cast<std::size_t>(context_->size), static_cast<int>(shape.output_count));
         auto algorithm = std::make_shared<gloo::ReduceScatterHalvingDoubling<T>>(
             context_, std::vector<T*>{in}, static_cast<int>(shape.input_count), parts);

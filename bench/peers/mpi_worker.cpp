@@ -33,13 +33,13 @@ void check(int code, const char* call) {
   if (code != MPI_SUCCESS) throw BenchError(std::string(call) + " failed with code " + std::to_string(code));
 }
 
-// Debian's MPICH (ch4:ucx) spins for ever while it waits, and none of its settings makes it yield:
-// with more ranks than cores each wait then costs a time slice. There its ranks start the
+// Debian's MPICH (ch4:ucx) spins while it waits, and none of its settings makes it yield: with more
+// ranks than cores, each wait then costs a time slice. In that case its ranks start the
 // non-blocking form and yield between tests, as an MPI program that shares cores would do.
 #ifdef MPICH_VERSION
 constexpr bool kYieldsByItself = false;
 #else
-constexpr bool kYieldsByItself = true;  // mpirun was told to
+constexpr bool kYieldsByItself = true;  // mpirun configures it to
 #endif
 
 class MpiEngine final : public Engine {

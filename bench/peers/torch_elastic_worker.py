@@ -19,7 +19,7 @@ DIFFERENT_SAMPLES = 512
 
 
 def process_start():
-    """When this process was forked, on the monotonic clock; the kernel says it in ticks since the boot."""
+    """When this process was forked, on the monotonic clock; the kernel reports it in ticks since the boot."""
     with open("/proc/self/stat") as stat:
         ticks = int(stat.read().rpartition(")")[2].split()[19])
     since_boot = ticks * (10**9 // os.sysconf("SC_CLK_TCK"))
@@ -33,7 +33,7 @@ def save(path, module, optimizer, step):
 
 def main():
     name, batch, folder, snapshot, snapshot_steps = sys.argv[1:6]
-    # Ends with its launcher, whatever ends that.
+    # End with the launcher, however it ends.
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     log = os.open(f"{folder}/{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
@@ -47,8 +47,8 @@ def main():
     optimizer = torch.optim.SGD(module.parameters(), 1e-3, momentum=0.9)
     line("enter", time.monotonic_ns(), os.getpid(), process_start())
     generation = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
-    # The store outlives a restart. PyTorch 2.6 to 2.14 have no prefix of their own for each attempt, so that a rank may
-    # find the address of one that died, and wait for it.
+    # The store outlives a restart. PyTorch 2.6 to 2.14 use no separate prefix for each attempt, so that a rank may
+    # find the address of a dead rank, and wait for it.
     store, rank, ranks = next(dist.rendezvous("env://"))
     dist.init_process_group("gloo", store=dist.PrefixStore(f"attempt_{generation}", store), rank=rank, world_size=ranks)
     step = 0

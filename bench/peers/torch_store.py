@@ -1,4 +1,4 @@
-"""Imported for its effect: stores of PyTorch that Debian's can make.
+"""Imported for its side effect: makes PyTorch create stores that Debian's build supports.
 
 Since 2.4 PyTorch's stores ask for libuv, which Debian's PyTorch is built without; USE_LIBUV=0 does not reach all of them.
 """

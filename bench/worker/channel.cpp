@@ -62,7 +62,7 @@ sockaddr_un address_of(const std::string& path) {
 
 UniqueFd unix_socket() {
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) throw BenchError(std::string("cannot make a Unix socket: ") + std::strerror(errno));
+  if (!fd.valid()) throw BenchError(std::string("cannot create a Unix socket: ") + std::strerror(errno));
   return fd;
 }
 
@@ -72,7 +72,7 @@ Channel Channel::connect(const std::string& path) {
   UniqueFd fd = unix_socket();
   const sockaddr_un address = address_of(path);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    throw BenchError("cannot reach the benchmark's driver at " + path + ": " + std::strerror(errno));
+    throw BenchError("cannot connect to the benchmark's driver at " + path + ": " + std::strerror(errno));
   return Channel(std::move(fd));
 }
 
@@ -83,7 +83,9 @@ void Channel::write_message(const std::vector<char>& body) {
   for (std::size_t at = 0; at < message.size();) {
     const ssize_t n = ::send(fd_.get(), message.data() + at, message.size() - at, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) throw BenchError(std::string("the other end of the benchmark is gone: ") + std::strerror(errno));
+    if (n <= 0)
+      throw BenchError(std::string("the other end of the benchmark has closed the connection: ") +
+                       std::strerror(errno));
     at += static_cast<std::size_t>(n);
   }
 }
@@ -94,7 +96,7 @@ std::vector<char> Channel::read_message() {
       const ssize_t n = ::recv(fd_.get(), out + at, size - at, 0);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) throw BenchError(std::string("cannot read from a benchmark process: ") + std::strerror(errno));
-      if (n == 0) throw BenchError("the other end of the benchmark is gone");
+      if (n == 0) throw BenchError("the other end of the benchmark has closed the connection");
       at += static_cast<std::size_t>(n);
     }
   };
@@ -142,7 +144,7 @@ UniqueFd listen_at(const std::string& path) {
   const sockaddr_un address = address_of(path);
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       ::listen(fd.get(), 128) != 0)
-    throw BenchError("cannot listen at " + path + ": " + std::strerror(errno));
+    throw BenchError("cannot listen on " + path + ": " + std::strerror(errno));
   return fd;
 }
 

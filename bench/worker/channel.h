@@ -1,5 +1,5 @@
-// The conversation between the driver and each worker process: length-prefixed messages over a
-// Unix stream socket. A worker that waits for its next command blocks in read(2) and uses no CPU.
+// Messages between the driver and each worker process: length-prefixed, over a Unix stream
+// socket. A worker that waits for its next command blocks in read(2) and uses no CPU.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace lockstep::bench {
 
-// Whatever ends a benchmark: a sentence for the user.
+// The error that ends a benchmark; what() is a message for the user.
 struct BenchError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -30,7 +30,7 @@ struct Command {
   std::uint32_t warmup = 0;      // before them: checked, not timed
 };
 
-// One rank's answer to a run. `error` is empty or says why there is no result.
+// One rank's answer to a run. `error` is empty, or the reason why there is no result.
 struct Reply {
   std::string error;
   std::uint64_t wrong = 0;
@@ -44,7 +44,7 @@ struct Hello {
   std::int32_t pid = 0;
 };
 
-// Owns a connected socket. Not thread-safe. Every call throws BenchError when the other end is gone.
+// Owns a connected socket. Not thread-safe. Every call throws BenchError if the other end has closed the connection.
 class Channel {
  public:
   explicit Channel(UniqueFd fd) : fd_(std::move(fd)) {}
@@ -53,7 +53,7 @@ class Channel {
   void send(const Hello& hello);
   void send(const Command& command);
   void send(const Reply& reply);
-  // Block until a whole message is there.
+  // Block until a whole message has arrived.
   Hello receive_hello();
   Command receive_command();
   Reply receive_reply();

@@ -61,7 +61,7 @@ WorkerConfig configure_worker(int argc, char** argv) {
     } else if (name == "--cores") {
       for (const std::string& core : split(value)) config.cores.push_back(std::stoi(core));
     } else {
-      throw BenchError("a worker does not know the option " + name);
+      throw BenchError("a worker got an unknown option: " + name);
     }
   }
   if (config.rank < 0) config.rank = rank_from_mpirun();

@@ -1,4 +1,4 @@
-// What a benchmark runs: the words that driver and workers share.
+// The operations of a benchmark: the types that the driver and the workers share.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace lockstep::bench {
 enum class Collective : std::uint8_t { all_reduce, broadcast, all_gather, reduce_scatter, barrier };
 inline constexpr std::array kCollectives = {Collective::all_reduce, Collective::broadcast, Collective::all_gather,
                                             Collective::reduce_scatter, Collective::barrier};
-// Where an engine's buffers live: memory that the engine allocated for it, or anything else.
+// The memory of an engine's buffers: allocated by the engine itself (registered), or by the benchmark.
 enum class Memory : std::uint8_t { registered, private_memory };
 
 constexpr std::string_view to_string(Collective collective) {
@@ -32,8 +32,8 @@ inline constexpr int kRoot = 0;  // of broadcast
 // Sizes as nccl-tests counts them: `bytes` is the larger of a rank's input and output.
 struct Shape {
   std::size_t bytes = 0;         // what algbw is computed from
-  std::size_t input_count = 0;   // elements that each rank gives
-  std::size_t output_count = 0;  // elements that each rank gets
+  std::size_t input_count = 0;   // elements that each rank contributes
+  std::size_t output_count = 0;  // elements that each rank receives
   bool in_place = true;
 };
 // The shape whose size is nearest to `bytes`: at least one element (of each rank), whole elements.

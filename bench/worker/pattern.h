@@ -1,9 +1,9 @@
-// The data of a benchmark, and the check of every result.
+// Generates the input data of a benchmark and checks every result.
 //
 // Element i of rank r's input in iteration k is entry (i + 31 k) mod kPeriod of r's table of random
-// values. The period is prime, so that a chunk at a wrong place, a chunk left out, or the result
-// of an earlier iteration does not look right by chance; tables stay in the cache, so that writing
-// a buffer costs no more than writing it.
+// values. The period is prime, so that a chunk in the wrong place, a missing chunk, or the result
+// of an earlier iteration does not pass by chance. The tables stay in the cache, so that generating
+// the data costs no more than writing it.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +22,11 @@ class Pattern {
 
   // Writes elements [first, first + count) of rank's input.
   void fill(void* out, std::size_t first, std::size_t count, int rank, std::uint64_t iteration) const;
-  // How many of data's elements differ from elements [first, first + count) of rank's input.
+  // The number of elements of `data` that differ from elements [first, first + count) of rank's input.
   std::uint64_t wrong_copies(const void* data, std::size_t first, std::size_t count, int rank,
                              std::uint64_t iteration) const;
-  // How many of data's elements are not the sum over all ranks of elements [first, first + count),
-  // within what rounding in any order allows. Integers must be exact.
+  // The number of elements of `data` that are not the sum over all ranks of elements [first, first + count),
+  // within the rounding error of any order. Integers must be exact.
   std::uint64_t wrong_sums(const void* data, std::size_t first, std::size_t count, std::uint64_t iteration) const;
 
   DType dtype() const { return dtype_; }
@@ -45,7 +45,7 @@ class Pattern {
 void encode(DType dtype, double value, std::byte* out);
 double decode(DType dtype, const std::byte* element);
 
-// Differs, but for chance, when any bit differs.
+// A hash: differs, except by chance, if any bit differs.
 std::uint64_t digest(const void* data, std::size_t bytes);
 
 }  // namespace lockstep::bench

@@ -10,12 +10,12 @@
 
 namespace lockstep::bench {
 
-// Slots start on a page, and input and output inside them too.
+// Slots start on a page boundary, and so do the input and the output in them.
 inline constexpr std::size_t kSlotAlignment = 4096;
 
-// Bytes of arena that one operation of this shape takes.
+// The bytes of the arena that one operation of this shape uses.
 std::size_t slot_bytes(const Shape& shape, DType dtype);
-// An arena in which operations of up to this shape are cold: twice the cache, and at least two slots.
+// The size of an arena in which operations of up to this shape are cold: twice the cache, and at least two slots.
 std::size_t arena_bytes(const Shape& largest, DType dtype, std::size_t cache_bytes);
 
 class Rotation {

@@ -27,7 +27,7 @@ TEST(ShapeOf, HasAtLeastOneElementOfEachRank) {
   EXPECT_EQ(shape_of(Collective::all_reduce, DType::f64, 4, 4).bytes, 8u);
 }
 
-TEST(Rotation, WalksThroughMoreThanTheCacheBeforeItComesBack) {
+TEST(Rotation, WalksThroughMoreThanTheCacheBeforeItReusesASlot) {
   constexpr std::size_t kCache = 1 << 20;
   const Shape shape = shape_of(Collective::all_reduce, DType::f32, 2, 100'000);
   std::vector<std::byte> arena(arena_bytes(shape, DType::f32, kCache));

@@ -16,7 +16,7 @@ namespace {
 
 // Long enough for a rank to see the release and to read its CPU clock.
 constexpr std::int64_t kHeadStart = 5'000;
-constexpr std::int64_t kPatience = 120'000'000'000;
+constexpr std::int64_t kTimeout = 120'000'000'000;
 
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -50,12 +50,12 @@ std::int64_t StartLine::arrive() {
     page_.start.store(now_ns() + (own_core_ ? kHeadStart : 0), std::memory_order_relaxed);  // likewise
     page_.generation.store(generation + 1, std::memory_order_release);  // partner: the acquire in the loop
   } else {
-    const std::int64_t give_up = now_ns() + kPatience;
+    const std::int64_t give_up = now_ns() + kTimeout;
     for (std::uint32_t spins = 0; page_.generation.load(std::memory_order_acquire) == generation; ++spins) {
-      // Also on a core of its own: there the engine may have threads that still send to the others.
+      // Even if the rank has its own core: the engine may have threads there that still send to other ranks.
       ::sched_yield();
       if (spins % 4096 == 4095 && now_ns() > give_up)
-        throw BenchError("a rank of this engine did not come to the start line within two minutes");
+        throw BenchError("a rank of this engine did not reach the start line within two minutes");
     }
   }
   return page_.start.load(std::memory_order_relaxed);  // ordered by the acquire of generation

@@ -2,8 +2,8 @@
 // timed from the same kind of start, whatever its own barrier is like.
 //
 // The last rank to arrive publishes the start: a moment a few microseconds ahead while every rank
-// has a core (all spin until then and set off within tens of nanoseconds), or at once when ranks
-// share cores (the others come as the scheduler lets them).
+// has a core (all spin until then and start within tens of nanoseconds of each other), or the present if ranks
+// share cores (the others start when the scheduler resumes them).
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ class SharedMapping {
   SharedMapping& operator=(const SharedMapping&) = delete;
 
   SharedPage& page() const { return *reinterpret_cast<SharedPage*>(data_); }
-  // What follows the page.
+  // The memory after the page.
   std::byte* rest() const { return data_ + kSharedPageBytes; }
 
  private:
@@ -48,13 +48,13 @@ class SharedMapping {
 
 class StartLine {
  public:
-  // `own_core`: every rank has a core for itself, so all can set off at one moment.
+  // `own_core`: every rank has its own core, so that all can start at the same moment.
   StartLine(SharedPage& page, int ranks, bool own_core) : page_(page), ranks_(ranks), own_core_(own_core) {}
 
   // Blocks until all ranks have arrived, at most two minutes (then throws BenchError); returns the
   // start, which may be ahead.
   std::int64_t arrive();
-  // Returns once the start has come.
+  // Blocks until the start time.
   static void wait_for(std::int64_t start);
 
  private:

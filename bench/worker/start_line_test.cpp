@@ -10,7 +10,7 @@ namespace {
 
 class StartLineOf : public testing::TestWithParam<bool> {};
 
-TEST_P(StartLineOf, NobodySetsOffBeforeAllHaveArrived) {
+TEST_P(StartLineOf, NoRankStartsBeforeAllHaveArrived) {
   constexpr int kRanks = 3;
   constexpr int kTimes = 20;  // each may cost a time slice of a busy machine
   SharedPage page{};

@@ -68,7 +68,7 @@ class Worker {
     reply.error = engine_.refusal(command.collective, command.dtype);
     if (!reply.error.empty()) return reply;
     auto& arena = arenas_[static_cast<std::size_t>(command.memory)];
-    if (!arena) throw BenchError("this worker has no memory of the kind asked for");
+    if (!arena) throw BenchError("this worker has no memory of the requested kind");
     if (!pattern_ || pattern_->dtype() != command.dtype) pattern_.emplace(command.dtype, config_.size);
     const Shape shape = shape_of(command.collective, command.dtype, config_.size, command.bytes);
     for (std::uint32_t i = 0; i < command.warmup + command.iterations; ++i) {
@@ -85,8 +85,8 @@ class Worker {
     touch(data);
   }
 
-  // Runs over the whole arena once, so that page faults in this process and in peers' mappings of
-  // it are over before anything is timed.
+  // Uses the whole arena once, so that page faults in this process and in the peers' mappings of
+  // it happen before anything is timed.
   void touch(std::byte* data) {
     std::memset(data, 0, config_.arena);
     constexpr std::size_t kPiece = std::size_t{16} << 20;
@@ -111,8 +111,8 @@ class Worker {
     call();
     const std::int64_t end = now_ns();
     const double cpu_after = process_cpu_seconds();
-    // A rank that is done must not check its result yet: where ranks share cores, another may need this
-    // one to finish, and an engine's own thread may still have to send. Both would be timed.
+    // A rank that is done must not check its result yet: if ranks share cores, another rank may need
+    // this core to finish, and a thread of the engine may still have to send. The check would be timed there.
     line_.arrive();
     engine_.settle(operation);
     reply.wrong += count_wrong(*pattern_, operation, config_.rank, iteration);
@@ -158,7 +158,7 @@ int run_worker(const WorkerConfig& config, Engine& engine) {
     try {
       reply = worker.run(command);
     } catch (const std::exception& error) {
-      // The ranks no longer agree on what comes next: say why, and end.
+      // The ranks no longer agree on the next command: report why, and end.
       reply.error = error.what();
       channel.send(reply);
       return 1;

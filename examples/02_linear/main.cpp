@@ -1,8 +1,10 @@
-// The linear model: DDP in its shortest form.
+// Lesson 2: DDP in its shortest form. Compared with training in one process, three things are new: the process group
+// (ProcessGroupScope), the model wrapped in DistributedDataParallel, and different data on each rank.
 //
-//   ./02_linear            starts two processes of its own
+//   ./02_linear            starts two processes by itself
 //   ./02_linear --nproc 4
-// Under a launcher (lockstep run, torchrun, srun, mpirun) it is one rank.
+//   lockstep run --nproc-per-node 4 ./02_linear
+// If a launcher (lockstep run, torchrun, srun, mpirun) started it, the program is one rank of that job.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
@@ -14,18 +16,18 @@ namespace {
 
 void train() {
   lockstep::ProcessGroupScope job;  // RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
-  torch::manual_seed(job.rank());   // every rank starts elsewhere ...
+  torch::manual_seed(job.rank());   // every rank starts with different parameters ...
 
   torch::nn::Linear model(10, 10);
-  lockstep::DistributedDataParallel ddp(model);  // ... and now every replica equals rank 0's
+  lockstep::DistributedDataParallel ddp(model);  // ... and now every replica equals that of rank 0
   torch::optim::SGD optimizer(ddp->parameters(), 0.01);
 
-  const torch::Tensor truth = torch::eye(10) * 2;  // what is to be learnt
+  const torch::Tensor truth = torch::eye(10) * 2;  // the function to learn
   for (int step = 0; step < 200; ++step) {
-    const torch::Tensor input = torch::randn({20, 10});  // each rank has data of its own
+    const torch::Tensor input = torch::randn({20, 10});  // each rank has its own data
     optimizer.zero_grad();
     const torch::Tensor loss = torch::mse_loss(ddp(input), input.mm(truth));
-    loss.backward();  // gradients are averaged over all ranks as they become ready
+    loss.backward();  // averages each gradient over all ranks as soon as it is ready
     optimizer.step();
 
     torch::Tensor mean = loss.detach().clone();
@@ -33,7 +35,7 @@ void train() {
     if (job.rank() == 0 && step % 50 == 49) std::printf("step %3d  loss %.4f\n", step + 1, mean.item<double>());
   }
 
-  ddp.verify_in_sync();  // throws if any parameter differs on any rank
+  ddp.verify_in_sync();  // throws if a parameter differs on any rank
   if (job.rank() == 0) std::printf("%d replicas, bit-identical\n", job.world_size());
 }
 

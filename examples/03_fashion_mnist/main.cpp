@@ -1,8 +1,10 @@
-// Fashion-MNIST on several processes: a data sampler, a convolutional network with batch norm, progress,
-// evaluation on all ranks, and the proof that the replicas are bit-identical.
+// Lesson 3: a complete training program. It trains a convolutional network with batch norm on Fashion-MNIST, on several
+// processes. New here: DistributedSampler, which gives each rank a different shard of the data in every epoch, and
+// evaluation on all ranks, whose counts are summed. At the end it checks that the replicas are bit-identical.
 //
-//   ./03_fashion_mnist [--nproc 2] [--epochs 3] [--batch 64] [--samples 60000] [--compare 1]
-// --compare 1 first trains a little with one process, and says how much faster all of them are.
+//   ./03_fashion_mnist [--nproc 2] [--epochs 3] [--batch 64] [--samples 60000] [--compare 0]
+// --compare 1 first trains for a few steps in one process, and prints how much faster all processes together are.
+// ./quickstart.sh builds and runs this example.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
@@ -15,7 +17,7 @@
 
 namespace {
 
-// Each rank judges its own share; the counts are summed. Returns the accuracy over all test images.
+// Each rank evaluates its own shard, and the counts are summed. Returns the accuracy over all test images.
 double test_accuracy(FashionNet& model, const FashionMnist& data) {
   torch::NoGradGuard no_grad;
   model->eval();
@@ -40,7 +42,7 @@ double speed_of_one(const FashionMnist& data, std::size_t batch, int steps) {
   torch::optim::Adam optimizer(model->parameters(), 2e-3);
   std::vector<std::size_t> indices(batch);
   std::chrono::steady_clock::time_point begin;
-  for (int step = -20; step < steps; ++step) {  // the first ones to warm up
+  for (int step = -20; step < steps; ++step) {  // the first 20 are a warm-up
     if (step == 0) begin = std::chrono::steady_clock::now();
     for (std::size_t i = 0; i < batch; ++i)
       indices[i] = (static_cast<std::size_t>(step + 20) * batch + i) % *data.size();

@@ -1,5 +1,6 @@
-// A character-level GPT on any text file: AdamW with weight decay only where it belongs, gradient clipping,
-// and a sample of what it has learnt.
+// Lesson 4: a character-level GPT on any text file, with what training a language model usually needs: AdamW with
+// weight decay for the weight matrices only, and gradient clipping, which works with DDP as usual. At the end
+// the program prints a sample of generated text.
 //
 //   ./04_char_gpt [--text FILE] [--nproc 2] [--steps 300] [--batch 16] [--sample 300]
 #include <lockstep/lockstep.h>
@@ -16,13 +17,13 @@
 
 namespace {
 
-// The text as numbers, one for each different character.
+// The text as tokens, one for each distinct character.
 struct Text {
   explicit Text(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
     if (bytes.size() < 1000)
-      throw std::runtime_error("--text: " + path + " cannot be read, or has less than 1000 characters");
+      throw std::runtime_error("--text: " + path + " cannot be read, or has fewer than 1000 characters");
     const std::set<char> different(bytes.begin(), bytes.end());
     alphabet.assign(different.begin(), different.end());
     tokens = torch::empty({static_cast<std::int64_t>(bytes.size())}, torch::kLong);
@@ -30,7 +31,7 @@ struct Text {
       tokens.data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(alphabet.find(bytes[i]));
     }
   }
-  // A window beginning at each of `starts`: what goes in, and the same shifted by one.
+  // A window that begins at each of `starts`: the input, and the target, which is the input shifted by one.
   std::pair<torch::Tensor, torch::Tensor> windows(const torch::Tensor& starts, std::int64_t length) const {
     const torch::Tensor index = starts.unsqueeze(1) + torch::arange(length).unsqueeze(0);
     return {tokens.index({index}), tokens.index({index + 1})};
@@ -40,7 +41,7 @@ struct Text {
   torch::Tensor tokens;
 };
 
-// Weight decay for the matrices, none for biases, norms and embeddings.
+// Weight decay for the matrices; none for biases, norms and embeddings.
 std::vector<torch::optim::OptimizerParamGroup> parameter_groups(Gpt& model, double rate) {
   std::vector<torch::Tensor> decayed, others;
   for (const auto& item : model->named_parameters()) {
@@ -84,7 +85,7 @@ void train(const CommandLine& options) {
 
   const int steps = options.integer("--steps"), batch = options.integer("--batch");
   const std::int64_t context = model->options.context;
-  torch::manual_seed(100 + job.rank());  // each rank reads at places of its own
+  torch::manual_seed(100 + job.rank());  // each rank reads at different places
   Progress progress("gpt", static_cast<std::int64_t>(steps) * batch * job.world_size(), job.rank());
   double first = 0, last = 0;
   for (int step = 0; step < steps; ++step) {
@@ -93,7 +94,8 @@ void train(const CommandLine& options) {
     optimizer.zero_grad();
     const torch::Tensor loss = torch::cross_entropy_loss(ddp(input).flatten(0, 1), target.flatten());
     loss.backward();
-    torch::nn::utils::clip_grad_norm_(model->parameters(), 1.0);  // averaged gradients: the same on every rank
+    torch::nn::utils::clip_grad_norm_(model->parameters(),
+                                      1.0);  // the gradients are averaged by now: the same on every rank
     optimizer.step();
     last = loss.item<double>();
     if (step == 0) first = last;

@@ -1,6 +1,9 @@
-// Uneven data: rank r has r + 1 batches and a last one that is smaller. join() lets the ranks that have run
-// out take part in the others' steps, and sample_weighted makes every step the one that a single process
-// with all the samples would make. The program checks that: it trains the same model alone beside it.
+// Lesson 5: ranks with different amounts of data. Rank r has r + 1 batches and a smaller last one. Without join(), the
+// last steps of the ranks with more data would fail. With join(), the ranks that have run out of data take part in the
+// communication of the others' steps. sample_weighted makes every step equal to that of a single process with all
+// samples. The program checks this: it also trains the same model in one process and compares the parameters.
+//
+//   ./05_uneven_data [--nproc 3]
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
@@ -12,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 8;
 
-// Rank r's samples in step s: full batches, then a smaller one, then none.
+// The number of samples of a rank in a step: full batches, then a smaller one, then none.
 std::int64_t samples_of(int rank, int step) { return step <= rank ? kBatch : step == rank + 1 ? 3 : 0; }
 
 torch::Tensor data_of(int rank, int step) {
@@ -42,7 +45,7 @@ void train() {
   });
   std::printf("rank %d made %d steps\n", job.rank(), steps);
 
-  // One process with everybody's samples in each step.
+  // One process with the samples of all ranks in each step.
   torch::nn::Sequential alone = make_model();
   torch::optim::SGD optimizer_alone(alone->parameters(), 0.1);
   for (int step = 0; step < job.world_size() + 1; ++step) {
@@ -57,7 +60,7 @@ void train() {
   for (std::size_t i = 0; i < model->parameters().size(); ++i) {
     difference = std::max(difference, (model->parameters()[i] - alone->parameters()[i]).abs().max().item<double>());
   }
-  if (difference > 1e-5) throw std::runtime_error("the parameters differ from one process's");
+  if (difference > 1e-5) throw std::runtime_error("the parameters differ from those of one process with all samples");
   if (job.rank() == 0) std::printf("largest difference to one process with all samples: %.1e\n", difference);
 }
 

@@ -1,8 +1,11 @@
-// A communication hook of your own: only the signs of the gradients travel (signSGD with majority vote), one
-// byte for each element instead of four.
+// Lesson 6: your own communication hook. This one sends only the signs of the gradients (signSGD with majority vote):
+// one byte per element instead of four.
 //
-// A hook gets a bucket when its gradients are complete, while backward goes on, and returns what is to be
-// waited for and what is to be done then. Whatever bucket.buffer() holds at the end becomes the gradients.
+// DDP calls the hook for each bucket as soon as its gradients are complete, while backward is still running. The hook
+// starts its communication and returns the work to wait for, and a function to run after that. What bucket.buffer()
+// holds in the end becomes the gradients.
+//
+//   ./06_custom_hook [--nproc 2]
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
@@ -41,7 +44,7 @@ void train() {
     if (step == 0) first = last;
   }
   ddp.verify_in_sync();
-  if (last > first / 2) throw std::runtime_error("the model has not learnt");
+  if (last > first / 2) throw std::runtime_error("the model has not learned");
   if (job.rank() == 0)
     std::printf("hook \"%s\": loss %.3f -> %.3f\n", ddp.logging_data().comm_hook.c_str(), first, last);
 }

@@ -1,5 +1,6 @@
-// The same training as DataParallel (one process, threads) and as DistributedDataParallel (several processes):
-// memory, time for each step, and how they scale.
+// Lesson 7: DataParallel (threads of one process) compared with DistributedDataParallel (several processes). The same
+// training runs in one process without either, with DataParallel, and with DDP; the program prints the time per step,
+// the samples per second and the memory of each.
 //
 //   ./07_dp_against_ddp [--replicas 2] [--batch 128] [--steps 30]
 #include <lockstep/lockstep.h>
@@ -16,7 +17,7 @@
 
 namespace {
 
-// The median of the steps' times, in milliseconds.
+// The median time of a step, in milliseconds.
 template <typename Model>
 double time_steps(Model& model, std::vector<torch::Tensor> parameters, std::int64_t batch, int steps,
                   std::int64_t offset) {
@@ -51,7 +52,7 @@ void report(const char* what, int replicas, double ms, std::int64_t batch, doubl
 
 }  // namespace
 
-// Each way runs in processes of its own, so that the memory of one is not counted for the other.
+// Each variant runs in its own processes, so that its memory is not counted for another.
 int main(int argc, char** argv) {
   const CommandLine options(argc, argv, {{"--replicas", "2"}, {"--batch", "128"}, {"--steps", "30"}});
   const int replicas = options.integer("--replicas"), steps = options.integer("--steps");

@@ -1,9 +1,10 @@
-// Fashion-MNIST that survives: kill any of its processes while it trains, and the others go on; the launcher starts a
-// replacement, which gets the state from its peers.
+// Lesson 8: training that survives failures. Kill any of its processes while it trains: the others continue, and the
+// launcher starts a replacement, which receives the state from its peers. What must survive a failure is in
+// elastic::State; the function given to elastic::run() runs again in every generation of the group.
 //
 //   lockstep run --elastic --nproc-per-node 4 ./08_elastic --epochs 3
-//   pkill -9 -n 08_elastic            # in another terminal: kills the newest of them
-// --snapshots FOLDER also keeps snapshots, from which a job goes on that was ended altogether.
+//   pkill -9 -n 08_elastic            # in another terminal: kills the newest process
+// --snapshots FOLDER also writes snapshots: if the whole job ends, the next one continues from the newest.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
@@ -43,7 +44,7 @@ int train(const CommandLine& options) {
   const std::int64_t samples =
       std::min<std::int64_t>(options.integer("--samples"), static_cast<std::int64_t>(*data.size()));
 
-  // What lasts from one generation to the next lives out here, in the state.
+  // What lasts from one generation to the next is created here and belongs to the state.
   FashionNet model;
   torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(2e-3));
   elastic::State state{.model = *model, .optimizer = optimizer};
@@ -51,12 +52,12 @@ int train(const CommandLine& options) {
   const bool keeps_snapshots = !options.text("--snapshots").empty();
   if (keeps_snapshots) {
     if (const auto loaded = checkpoint::Snapshots(options.text("--snapshots"), {.alone = true}).load(state)) {
-      std::printf("going on from %s: epoch %ld, step %ld\n", loaded->path.c_str(), state.epoch + 1, state.step);
+      std::printf("continuing from %s: epoch %ld, step %ld\n", loaded->path.c_str(), state.epoch + 1, state.step);
     }
   }
 
   const auto outcome = elastic::run(state, [&](elastic::Context& context) {
-    // What depends on the ranks is made anew in every generation.
+    // What depends on the ranks is created again in every generation.
     lockstep::DistributedDataParallel ddp(model, {.sample_weighted = true});
     checkpoint::Snapshots snapshots(options.text("--snapshots"), {.asynchronous = true});
     const bool leads = context.rank() == 0;
@@ -86,7 +87,7 @@ int train(const CommandLine& options) {
     ddp.verify_in_sync();
     if (leads) std::printf("%d replicas, bit-identical\n", context.world_size());
   });
-  if (outcome == elastic::Outcome::finished_elsewhere) std::printf("the job was done before this process got in\n");
+  if (outcome == elastic::Outcome::finished_elsewhere) std::printf("the job finished before this process joined\n");
   return 0;
 }
 

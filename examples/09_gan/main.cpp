@@ -1,13 +1,13 @@
-// A GAN on several processes: two models that train against each other, each in a DistributedDataParallel of its own.
-// In each step
+// Lesson 9: several models, forwards and frozen parameters under DDP. A GAN trains two models against each other, each
+// in its own DistributedDataParallel. In each step
 //
 //   the discriminator learns    two forwards (real images, generated ones) and one backward
-//   it is frozen                requires_grad off on all its parameters: its forward is not synchronised then
+//   it is frozen                requires_grad is off for all its parameters, so this forward is not synchronised
 //   the generator learns        its gradient passes through the frozen discriminator
 //
 //   ./09_gan [--nproc 2] [--steps 600] [--batch 64] [--samples gan.pgm]
 //   lockstep run --nproc-per-node 2 ./09_gan --steps 3000
-// --samples: where 100 generated images go at the end, as one picture.
+// --samples names the file for 100 generated images, written at the end as one picture.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
@@ -34,7 +34,7 @@ void set_trainable(lockstep::DistributedDataParallel<Discriminator>& model, bool
   for (auto& parameter : model->parameters()) parameter.set_requires_grad(on);
 }
 
-// The same images at each call, but for what the generator has learned. Not through DDP: for one rank alone.
+// Images from the same noise at each call. Calls the generator without DDP, because only one rank does this.
 torch::Tensor generate(Generator& generator, std::int64_t count) {
   torch::NoGradGuard no_grad;
   auto random = at::detail::createCPUGenerator(7);
@@ -44,7 +44,7 @@ torch::Tensor generate(Generator& generator, std::int64_t count) {
   return images;
 }
 
-// How far the average generated image is from the average real one: the root of the mean squared difference of a pixel.
+// The distance between the average generated image and the average real one: the root mean square over the pixels.
 double distance_of_means(Generator& generator, const FashionMnist& data) {
   const torch::Tensor real = pixels(data.images().slice(0, 0, 10000)).mean(0);
   return (generate(generator, 500).mean(0) - real).square().mean().sqrt().item<double>();
@@ -68,16 +68,18 @@ void write_picture(const std::string& path, const torch::Tensor& images, std::in
 class Training {
  public:
   Training() {
-    torch::manual_seed(1000 + lockstep::get_rank());  // other noise on each rank; the models are rank 0's on all
+    torch::manual_seed(1000 +
+                       lockstep::get_rank());  // different noise on each rank; all ranks have the models of rank 0
   }
 
-  // One step of both. Both losses, and the share of images that the discriminator judged right, as one tensor.
+  // One step of both models. Returns both losses and the fraction of images that the discriminator classified
+  // correctly.
   torch::Tensor step(const torch::Tensor& real) {
     const torch::Tensor fake = generator_(torch::randn({real.size(0), GeneratorImpl::kNoise}));
 
     discriminator_optimizer_.zero_grad();
     const torch::Tensor on_real = discriminator_(real), on_fake = discriminator_(fake.detach());
-    // 0.9 rather than 1 keeps it from being too sure of itself.
+    // A target of 0.9 instead of 1 keeps the discriminator from becoming overconfident.
     const torch::Tensor discriminator_loss = loss_of(on_real, 0.9) + loss_of(on_fake, 0);
     discriminator_loss.backward();
     discriminator_optimizer_.step();
@@ -100,7 +102,7 @@ class Training {
  private:
   lockstep::DistributedDataParallel<Generator> generator_{Generator()};
   lockstep::DistributedDataParallel<Discriminator> discriminator_{Discriminator()};
-  // The generator has the harder task, and takes larger steps.
+  // The generator has the harder task, so its learning rate is larger.
   static torch::optim::AdamOptions adam(double rate) { return torch::optim::AdamOptions(rate).betas({0.5, 0.999}); }
   torch::optim::Adam generator_optimizer_{generator_->parameters(), adam(2e-3)};
   torch::optim::Adam discriminator_optimizer_{discriminator_->parameters(), adam(2e-4)};
@@ -131,7 +133,7 @@ void train(const CommandLine& options) {
     lockstep::all_reduce(sums, {.op = lockstep::ReduceOp::avg});
     sums /= report_every;
     if (leads) {
-      std::printf("step %d/%d: discriminator loss %.3f (%.0f %% right), generator loss %.3f\n", step, steps,
+      std::printf("step %d/%d: discriminator loss %.3f (%.0f %% correct), generator loss %.3f\n", step, steps,
                   sums[0].item<double>(), 100 * sums[2].item<double>(), sums[1].item<double>());
       std::fflush(stdout);
     }
@@ -141,7 +143,7 @@ void train(const CommandLine& options) {
   training.generator().verify_in_sync();
   training.discriminator().verify_in_sync();
   if (!leads) return;
-  std::printf("synchronised backwards: discriminator %lld, generator %lld\n",
+  std::printf("synchronised backward passes: discriminator %lld, generator %lld\n",
               static_cast<long long>(training.discriminator().logging_data().steps),
               static_cast<long long>(training.generator().logging_data().steps));
   std::printf("average generated image: %.3f from the average real one; %.3f before training\n",

@@ -3,7 +3,7 @@
 
 #include <torch/torch.h>
 
-// Noise of kNoise numbers to an image.
+// Maps noise of kNoise numbers to an image.
 struct GeneratorImpl : torch::nn::Module {
   static constexpr std::int64_t kNoise = 64;
 
@@ -24,7 +24,7 @@ struct GeneratorImpl : torch::nn::Module {
 };
 TORCH_MODULE(Generator);
 
-// An image to a number: above 0 if it looks real.
+// Maps an image to a number, which is above 0 if the image looks real.
 struct DiscriminatorImpl : torch::nn::Module {
   DiscriminatorImpl() {
     using namespace torch::nn;

@@ -1,4 +1,4 @@
-// `--name value` from the command line; a wrong one ends the program with a sentence.
+// Parses `--name value` pairs. An unknown option or a missing value ends the program with an error message.
 #pragma once
 
 #include <cstdio>
@@ -12,7 +12,7 @@
 
 class CommandLine {
  public:
-  // `defaults`: every option there is.
+  // `defaults`: all options, with their default values.
   CommandLine(int argc, char** argv, std::map<std::string, std::string> defaults) : values_(std::move(defaults)) {
     for (int i = 1; i < argc; i += 2) {
       const std::string name = argv[i];
@@ -42,7 +42,7 @@ class CommandLine {
   std::map<std::string, std::string> values_;
 };
 
-// One rank, if a launcher says which (lockstep run, torchrun, srun, mpirun); else starts `nproc` processes of its own.
+// Runs `rank` as one rank of a launcher's job (lockstep run, torchrun, srun, mpirun), or else in `nproc` new processes.
 inline int run_ranks(int nproc, const std::function<void()>& rank) {
   try {
     if (lockstep::is_launched()) {

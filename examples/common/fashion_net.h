@@ -3,7 +3,7 @@
 
 #include <torch/torch.h>
 
-// Cloneable, because DataParallel makes copies of it.
+// Cloneable, because DataParallel copies it.
 struct FashionNetImpl : torch::nn::Cloneable<FashionNetImpl> {
   FashionNetImpl() { reset(); }
   void reset() override {

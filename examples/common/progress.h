@@ -1,4 +1,4 @@
-// Progress of a training, on rank 0: a bar on a terminal, a plain line now and then elsewhere.
+// Prints the progress of training, on rank 0: a bar on a terminal, otherwise a line every five seconds.
 #pragma once
 
 #include <unistd.h>
@@ -11,11 +11,11 @@
 
 class Progress {
  public:
-  // `samples` of all ranks together until the end. Only rank 0 prints.
+  // `samples`: the total over all ranks. Only rank 0 prints.
   Progress(std::string title, std::int64_t samples, int rank)
       : title_(std::move(title)), total_(std::max<std::int64_t>(samples, 1)), prints_(rank == 0) {}
 
-  // `samples` more are done, by all ranks together.
+  // Adds `samples` that all ranks together have processed.
   void advance(std::int64_t samples, double loss) {
     done_ += samples;
     loss_ = steps_++ == 0 ? loss : 0.95 * loss_ + 0.05 * loss;

@@ -9,20 +9,20 @@
 
 namespace lockstep::cli {
 
-// What runs once the command line was understood; returns the exit code.
+// Runs the chosen subcommand once the command line is parsed; returns the exit code.
 using Action = std::function<int()>;
 
-// Adds a subcommand to `app`, with its options; what is parsed lives as long as the Action.
-// `chosen` is to be set when the user chose it.
+// Adds a subcommand and its options to `app`. Parsing sets `chosen` if the user chose this subcommand; the Action owns
+// the parsed options.
 using AddCommand = void (*)(CLI::App& app, Action& chosen);
 
 void add_run_command(CLI::App& app, Action& chosen);
-void add_bench_command(CLI::App& app, Action& chosen);  // only where the benchmarks are built
+void add_bench_command(CLI::App& app, Action& chosen);  // only if the benchmarks are built
 
 // All of them, in the order in which --help lists them.
 const std::vector<AddCommand>& commands();
 
-// Runs `lockstep` with these arguments. Nonsense on the command line is a sentence and exit code 2.
+// Runs `lockstep` with these arguments. An invalid command line is an error message on stderr and exit code 2.
 int run(int argc, const char* const* argv);
 
 }  // namespace lockstep::cli

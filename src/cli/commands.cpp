@@ -28,7 +28,7 @@ int run(int argc, const char* const* argv) {
     fmt::print(stderr, "lockstep: {}\nSee lockstep --help.\n", error.what());
     return 2;
   }
-  // Not CLI11's require_subcommand: it would say so of a misspelt one too, without naming it.
+  // Not CLI11's require_subcommand: it would report a misspelt subcommand as missing too, without naming it.
   if (!chosen) {
     fmt::print(stderr, "lockstep: a subcommand is missing\nSee lockstep --help.\n");
     return 2;

@@ -46,7 +46,7 @@ TEST(Command, BenchHelpListsCollectivesAndTheirOptions) {
     EXPECT_THAT(all_reduce.out, HasSubstr(option));
 }
 
-TEST(Command, NonsenseIsASentenceAndExitCodeTwo) {
+TEST(Command, InvalidCommandLinesAreExplainedAndExitWithTwo) {
   const std::vector<std::pair<std::vector<const char*>, const char*>> cases = {
       {{}, "subcommand"},
       {{"dance"}, "dance"},
@@ -56,23 +56,23 @@ TEST(Command, NonsenseIsASentenceAndExitCodeTwo) {
       {{"bench"}, "subcommand"},
       {{"bench", "all_reduce", "--bytes", "lots"}, "'lots' is not a size"},
       {{"bench", "all_reduce", "--nproc", "many"}, "--nproc"},
-      {{"bench", "all_reduce", "--nproc", "0"}, "give 1 to"},
+      {{"bench", "all_reduce", "--nproc", "0"}, "it must be 1 to"},
       {{"bench", "all_reduce", "--dtype", "f8"}, "'f8' is not an element type"},
       {{"bench", "all_reduce", "--memory", "paper"}, "'paper' is not a kind of memory"},
       {{"bench", "all_reduce", "--peer", "nccl"}, "'nccl' is not a peer"},
       {{"bench", "all_reduce", "--hosts", "1"}, "'1' is not a layout of hosts"},
       {{"bench", "ddp", "--backend", "mpi"}, "choose lockstep, gloo, openmpi, mpich"},
-      {{"bench", "ddp", "--rate", "1gbit"}, "give --hosts as well"},
+      {{"bench", "ddp", "--rate", "1gbit"}, "it needs --hosts"},
       {{"bench", "all_reduce", "--rate", "fast"}, "'fast' is not a rate"},
-      {{"bench", "all_reduce", "--rate", "1gbit"}, "give --hosts as well"},
+      {{"bench", "all_reduce", "--rate", "1gbit"}, "it needs --hosts"},
       {{"bench", "all_reduce", "--rounds", "0"}, "--rounds"},
       {{"bench", "all_reduce", "--frobnicate"}, "--frobnicate"},
   };
-  for (const auto& [arguments, sentence] : cases) {
+  for (const auto& [arguments, message] : cases) {
     const Outcome outcome = run_with(arguments);
-    EXPECT_EQ(outcome.exit_code, 2) << sentence;
-    EXPECT_THAT(outcome.err, HasSubstr(sentence));
-    EXPECT_EQ(outcome.out, "") << sentence;
+    EXPECT_EQ(outcome.exit_code, 2) << message;
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+    EXPECT_EQ(outcome.out, "") << message;
   }
 }
 

@@ -1,5 +1,5 @@
-// lockstep run: starts the ranks of a job. The options are launch/options.h's: they are torchrun's, and end where the
-// program begins, which is not how the other subcommands' end.
+// lockstep run: starts the ranks of a job. launch/options/options.h parses the options, not CLI11: they are those of
+// torchrun, and everything from the program's name on belongs to the program.
 #include <fmt/format.h>
 
 #include "cli/command.h"
@@ -28,8 +28,8 @@ int run_with(const std::vector<std::string>& arguments) {
 }  // namespace
 
 void add_run_command(CLI::App& app, Action& chosen) {
-  CLI::App* const command = app.add_subcommand("run", "Start the ranks of a job and say what went wrong");
-  // Nothing of what follows is CLI11's to understand.
+  CLI::App* const command = app.add_subcommand("run", "Start the ranks of a job, and report why a rank failed");
+  // CLI11 must not parse the arguments that follow.
   command->set_help_flag();
   command->prefix_command();
   command->callback(

@@ -32,14 +32,23 @@ constexpr uid_t kNobody = 65534;
 
 std::string folder_of_test() { return std::getenv("LOCKSTEP_TEST_FOLDER"); }
 
-// A tmpfs over the test's folder, seen by this process only. False, and why is printed, where this is not allowed.
-bool mount_small_disk() {
-  if (::unshare(CLONE_NEWNS) == 0 && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-      ::mount("none", folder_of_test().c_str(), "tmpfs", 0, "size=400k") == 0) {
-    return true;
+// For a role that cannot do what the test needs: prints what is missing, and errno. The test skips with this output.
+int skip(const char* missing) {
+  const int error = errno;
+  std::cout << missing << ": " << std::strerror(error) << '\n';
+  return kSkipped;
+}
+
+// A tmpfs over the test's folder, visible to this process only. Returns 0, or the exit code of skip().
+int mount_small_disk() {
+  if (::unshare(CLONE_NEWNS) != 0) return skip("a mount namespace needs CAP_SYS_ADMIN (root)");
+  if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+    return skip("private mounts need a root directory that is a mount point, which that of a plain chroot is not");
   }
-  std::cout << "a disk of its own needs root: " << std::strerror(errno) << '\n';
-  return false;
+  if (::mount("none", folder_of_test().c_str(), "tmpfs", 0, "size=400k") != 0) {
+    return skip("mounting a tmpfs needs CAP_SYS_ADMIN (root)");
+  }
+  return 0;
 }
 
 // Prints the error of a write that must fail, and whether the snapshot from before is as it was.
@@ -69,7 +78,7 @@ void run(const std::string& role, const std::vector<std::string>& words) {
 }
 
 LOCKSTEP_PROCESS_ROLE(full_disk) {
-  if (!mount_small_disk()) return kSkipped;
+  if (const int code = mount_small_disk(); code != 0) return code;
   if (!write_small(folder_of_test(), 1).ok()) return 1;
   // At any size from "fits just not" to "far too large".
   for (const std::size_t kilobytes : {200, 300, 390, 800, 5000}) {
@@ -85,23 +94,28 @@ TEST(SnapshotDisk, FullIsASentenceAndLeavesTheOldOne) {
 }
 
 LOCKSTEP_PROCESS_ROLE(read_only_disk) {
-  if (!mount_small_disk()) return kSkipped;
+  if (const int code = mount_small_disk(); code != 0) return code;
   if (!write_small(folder_of_test(), 1).ok()) return 1;
-  if (::mount("none", folder_of_test().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0) return kSkipped;
+  if (::mount("none", folder_of_test().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0) {
+    return skip("remounting a tmpfs as read-only needs CAP_SYS_ADMIN (root)");
+  }
   return report(write_small(folder_of_test(), 2));
 }
 TEST(SnapshotDisk, ReadOnlyIsASentence) { run("read_only_disk", {"code unavailable", "the file system is read-only"}); }
 
 LOCKSTEP_PROCESS_ROLE(other_user) {
-  if (::setresuid(kNobody, kNobody, kNobody) != 0) return 1;
+  if (::setresuid(kNobody, kNobody, kNobody) != 0) return skip("becoming another user needs CAP_SETUID (root)");
+  if (::access(folder_of_test().c_str(), R_OK | X_OK) != 0) {
+    return skip("another user cannot read the folder for temporary files (TMPDIR)");
+  }
   return report(write_small(folder_of_test(), 2));
 }
 TEST(SnapshotDisk, NoPermissionIsASentence) {
-  if (::geteuid() != 0) GTEST_SKIP() << "another user's folder needs root";
   const TestFolder folder;
   ASSERT_TRUE(write_small(folder.path(), 1).ok());
   ProcessSet process = start_ranks(1, "other_user", {.environment = {{"LOCKSTEP_TEST_FOLDER", folder.path()}}});
   ASSERT_TRUE(process.wait_all(in_seconds(60))) << process.report();
+  if (process.exit_status(0)->code == kSkipped) GTEST_SKIP() << process.output(0);
   ASSERT_TRUE(process.all_succeeded()) << process.report();
   EXPECT_THAT(process.output(0), AllOf(HasSubstr("code unavailable"), HasSubstr("user 65534 has no permission"),
                                        HasSubstr("the old one loads")));

@@ -1,7 +1,7 @@
-"""Holds Kubernetes files against the fields of kubernetes_fields.yaml.
+"""Checks Kubernetes files against the fields of kubernetes_fields.yaml.
 
 usage: check_manifests.py FIELDS FILE...
-Prints every problem and ends with 1 if there is any, with 77 where PyYAML is missing.
+Prints every problem. The exit code is 1 if there is any, and 77 if PyYAML is missing.
 """
 import re
 import sys
@@ -24,13 +24,13 @@ PLAIN = {
 
 
 class UniqueKeyLoader(yaml.SafeLoader):
-    """PyYAML takes the last of two equal keys without a word; a server refuses them."""
+    """PyYAML silently takes the last of two equal keys; a server rejects them."""
 
     def construct_mapping(self, node, deep=False):
         keys = [key.value for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:
-                raise yaml.YAMLError(f'the field {key} is there twice, line {node.start_mark.line + 1}')
+                raise yaml.YAMLError(f'the field {key} appears twice, line {node.start_mark.line + 1}')
         return super().construct_mapping(node, deep)
 
 
@@ -45,12 +45,12 @@ def check_object(value, fields, types, where):
         if name in fields:
             problems += check(part, fields[name].rstrip('!'), types, f'{where}.{name}')
         else:
-            problems.append(f'{where}.{name} is no field of it')
+            problems.append(f'{where}.{name} is not a field of this type')
     return problems
 
 
 def check(value, kind, types, where):
-    """What is wrong with a value of this kind."""
+    """Returns the problems of a value of this kind."""
     if kind in types:
         return check_object(value, types[kind], types, where)
     if kind in PLAIN:
@@ -67,7 +67,7 @@ def check(value, kind, types, where):
 
 
 def containers_of(value):
-    """Every container within a value."""
+    """Returns all containers within a value."""
     if isinstance(value, list):
         return [container for part in value for container in containers_of(part)]
     if not isinstance(value, dict):
@@ -76,12 +76,12 @@ def containers_of(value):
 
 
 def check_meaning(document, others):
-    """What the operators need beyond the fields."""
+    """Checks what the operators need beyond the fields."""
     kind, spec = document['kind'], document['spec']
     names = [container['name'] for container in containers_of(spec)]
     problems = []
     if kind == 'PyTorchJob' and names != ['pytorch']:
-        problems.append('the operator looks for one container that is called pytorch')
+        problems.append('the operator looks for one container named pytorch')
     if kind == 'TrainingRuntime':
         jobs = {job['name']: job['template'].get('metadata', {}) for job in spec['template']['spec']['replicatedJobs']}
         step = jobs.get('node', {}).get('labels', {}).get('trainer.kubeflow.org/trainjob-ancestor-step')
@@ -92,7 +92,7 @@ def check_meaning(document, others):
         if (reference.get('kind'), reference['name']) not in [(o['kind'], o['metadata']['name']) for o in others]:
             problems.append(f'the file has no {reference.get("kind")} {reference["name"]}')
         if 'trainer' not in spec:
-            problems.append('Trainer sets variables only where spec.trainer is there')
+            problems.append('Trainer sets variables only if spec.trainer exists')
     for container in containers_of(spec):
         if container.get('command', [])[:2] != ['lockstep', 'run']:
             problems.append(f'container {container["name"]} does not run `lockstep run`')
@@ -102,16 +102,16 @@ def check_meaning(document, others):
 
 
 def check_text(text, fields):
-    """The problems of one file."""
+    """Returns the problems of one file."""
     try:
         documents = list(yaml.load_all(text, UniqueKeyLoader))
     except yaml.YAMLError as error:
         return [str(error)]
-    problems = [] if re.search(r'Kubernetes 1\.\d+', text) else ['the file does not say for which Kubernetes it is']
+    problems = [] if re.search(r'Kubernetes 1\.\d+', text) else ['the file does not name its Kubernetes version']
     for document in documents:
         name = f'{document.get("apiVersion")}/{document.get("kind")}'
         if name not in fields['kinds']:
-            problems.append(f'{name} is not known here')
+            problems.append(f'{name} is not in the list of fields')
             continue
         wrong = check(document, fields['kinds'][name], fields['types'], document['kind'])
         problems += wrong or check_meaning(document, documents)

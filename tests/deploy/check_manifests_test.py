@@ -1,4 +1,4 @@
-"""The checker finds what a server or an operator would refuse.
+"""The checker finds what a server or an operator would reject.
 
 usage: check_manifests_test.py FIELDS GOOD_FILE
 """
@@ -6,21 +6,21 @@ import sys
 
 from check_manifests import check_text, yaml
 
-# What is changed in a file without problems, into what, and what the checker says then.
+# A text in a file without problems, its replacement, and the problem that the checker must report.
 MISTAKES = [
-    ('nprocPerNode:', 'nProcPerNode:', 'PyTorchJob.spec.nProcPerNode is no field of it'),
+    ('nprocPerNode:', 'nProcPerNode:', 'PyTorchJob.spec.nProcPerNode is not a field of this type'),
     ('nprocPerNode: "4"', 'nprocPerNode: 4', "must be of type string, but is 4"),
     ('restartPolicy: OnFailure', 'restartPolicy: Sometimes', 'must be one of Always|OnFailure|Never|ExitCode'),
     ('minReplicas: 1', 'minReplicas: one', 'must be of type int'),
-    ('name: pytorch', 'name: trainer', 'one container that is called pytorch'),
+    ('name: pytorch', 'name: trainer', 'one container named pytorch'),
     ('memory: 16Gi', 'memory: 16 GB', 'must be of type quantity'),
-    ('image:', 'img:', 'containers[0].img is no field of it'),
-    ('kind: PyTorchJob', 'kind: TorchJob', 'kubeflow.org/v1/TorchJob is not known here'),
+    ('image:', 'img:', 'containers[0].img is not a field of this type'),
+    ('kind: PyTorchJob', 'kind: TorchJob', 'kubeflow.org/v1/TorchJob is not in the list of fields'),
     ('"lockstep", "run"', '"torchrun"', 'does not run `lockstep run`'),
     ('name: LOCKSTEP_SECRET', 'name: OTHER', 'has no LOCKSTEP_SECRET'),
-    ('rdzvPort: 29400', 'rdzvPort: 29400\n    rdzvPort: 29401', 'rdzvPort is there twice'),
+    ('rdzvPort: 29400', 'rdzvPort: 29400\n    rdzvPort: 29401', 'rdzvPort appears twice'),
     ('pytorchReplicaSpecs:', 'elasticPolicyOfNothing:', 'pytorchReplicaSpecs is missing'),
-    ('Kubernetes 1.', 'K8s ', 'does not say for which Kubernetes'),
+    ('Kubernetes 1.', 'K8s ', 'does not name its Kubernetes version'),
 ]
 
 

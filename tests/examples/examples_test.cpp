@@ -1,4 +1,4 @@
-// Every example runs, and prints what its text says.
+// Every example runs, and its output has the documented lines.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <unistd.h>
@@ -28,11 +28,11 @@ TEST(Examples, AllReduceLeavesTheSumOnEveryRank) {
   ProcessSet ranks = start_program(3, {example("01_all_reduce")});
   ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
   ASSERT_TRUE(ranks.all_succeeded()) << ranks.report();
-  EXPECT_THAT(ranks.output(0), HasSubstr("rank 0 of 3: brought 1, got 6"));
-  EXPECT_THAT(ranks.output(2), HasSubstr("rank 2 of 3: brought 3, got 6"));
+  EXPECT_THAT(ranks.output(0), HasSubstr("rank 0 of 3: contributed 1, got 6"));
+  EXPECT_THAT(ranks.output(2), HasSubstr("rank 2 of 3: contributed 3, got 6"));
 }
 
-TEST(Examples, AllReduceWithoutAnEnvironmentSaysWhatIsMissing) {
+TEST(Examples, AllReduceWithoutAnEnvironmentReportsTheMissingVariable) {
   ProcessSet ranks = start_program(1, {example("01_all_reduce")}, {.environment = {{"RANK", std::nullopt}}});
   ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
   EXPECT_EQ(ranks.exit_status(0)->code, 1);
@@ -40,7 +40,7 @@ TEST(Examples, AllReduceWithoutAnEnvironmentSaysWhatIsMissing) {
 }
 
 #ifdef LOCKSTEP_WITH_DDP
-// Runs an example on `ranks` processes; what rank 0 printed.
+// Runs an example on `ranks` processes; returns the output of rank 0.
 std::string train(int ranks, const std::string& name, const std::vector<std::string>& options = {}) {
   std::vector<std::string> command = {example(name)};
   command.insert(command.end(), options.begin(), options.end());
@@ -68,7 +68,7 @@ TEST(Examples, UnevenData) { EXPECT_THAT(train(3, "05_uneven_data"), HasSubstr("
 
 TEST(Examples, CustomHook) { EXPECT_THAT(train(2, "06_custom_hook"), HasSubstr("hook \"majority vote\"")); }
 
-TEST(Examples, DataParallelAgainstDdp) {
+TEST(Examples, DataParallelComparedWithDdp) {
   EXPECT_THAT(train(1, "07_dp_against_ddp", {"--steps", "3"}), HasSubstr("DistributedDataParallel"));
 }
 
@@ -88,10 +88,10 @@ TEST(Examples, GanMovesTheGeneratedImagesTowardsTheData) {
   for (const char* loss : {"discriminator loss ", "generator loss "}) {
     EXPECT_THAT(numbers_after(output, loss), Each(ResultOf([](double x) { return std::isfinite(x); }, true))) << output;
   }
-  // The discriminator can tell images apart before the generator is good at it.
+  // The discriminator can tell real images from generated ones before the generator has learned much.
   EXPECT_THAT(numbers_after(output, " ("), Contains(Gt(65))) << output;
-  // It would be twice as many for the discriminator if it were not frozen while the generator learns.
-  EXPECT_THAT(output, HasSubstr("synchronised backwards: discriminator 60, generator 60"));
+  // The discriminator would have twice as many if it were not frozen while the generator learns.
+  EXPECT_THAT(output, HasSubstr("synchronised backward passes: discriminator 60, generator 60"));
   const double after = numbers_after(output, "average generated image: ")[0];
   const double before = numbers_after(output, "from the average real one; ")[0];
   EXPECT_LT(after, 0.7 * before) << output;
@@ -144,7 +144,7 @@ TEST(Examples, ElasticTrainingSurvivesAKill) {
 }
 #endif
 
-TEST(Examples, AWrongOptionIsASentence) {
+TEST(Examples, AnUnknownOptionIsNamedInTheError) {
   ProcessSet program = start_program(1, {example("02_linear"), "--prcesses", "3"});
   ASSERT_TRUE(program.wait_all(in_seconds(60))) << program.report();
   EXPECT_EQ(program.exit_status(0)->code, 2);

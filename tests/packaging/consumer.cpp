@@ -1,4 +1,4 @@
-// What a user's first program is to Lockstep: it needs the headers, the library, and nothing else.
+// A user's first program: it needs the headers, the library, and nothing else.
 #include <lockstep/engine.h>
 
 #include <array>

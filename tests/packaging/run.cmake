@@ -1,5 +1,5 @@
 # cmake -D CASE=... -D SOURCE=<root> -D BUILD=<build tree> -D WORK=<scratch folder> -D MPIS=<with a plug-in, by commas> -P run.cmake
-# Installs, then builds and runs a project as a user would have it.
+# Installs Lockstep, then builds and runs a project as a user would.
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
 

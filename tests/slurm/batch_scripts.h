@@ -1,4 +1,4 @@
-// Jobs of the batch scripts in deploy/slurm, with the numbers that a test machine can bear.
+// Jobs of the batch scripts in deploy/slurm, small enough for a test machine.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Nodes that are lost in the middle of an elastic job: the others go on, and no sample is lost or used twice.
+// Nodes that are lost during an elastic job: the others continue, and no sample is lost or used twice.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::IsEmpty;
 
-// A training on two nodes, until the test says that it may end.
+// Training on two nodes, until the test calls finish().
 class ElasticTraining {
  public:
   explicit ElasticTraining(SlurmCluster& cluster) : cluster_(cluster) {
@@ -37,7 +37,7 @@ class ElasticTraining {
     seen.folder = outside(plan_.folder);
     return check_training(seen);
   }
-  // Waits until that many ranks take the newest step. False at the deadline.
+  // Waits until this many ranks take the newest step. False at the deadline.
   bool wait_for_ranks(int ranks, Deadline deadline) {
     while (newest_size() != ranks) {
       if (deadline.expired()) return false;
@@ -82,7 +82,7 @@ void expect_to_survive(const SlurmOptions& options, const std::function<Status(S
   ASSERT_TRUE(training.wait_for_ranks(4, in_seconds(kJobSeconds))) << cluster.report(job);
   const auto lost = lose_second_node(cluster);
   ASSERT_TRUE(lost.ok()) << lost.to_string();
-  // A heartbeat and some time to meet anew, on a busy machine.
+  // The peer timeout and some time to form a new group, on a busy machine.
   ASSERT_TRUE(training.wait_for_ranks(2, in_seconds(25))) << cluster.report(job);
   training.finish();
   EXPECT_EQ(cluster.wait_for_end(job, in_seconds(kJobSeconds)), "COMPLETED") << cluster.report(job);
@@ -93,12 +93,12 @@ void expect_to_survive(const SlurmOptions& options, const std::function<Status(S
   EXPECT_THAT(cluster.wait_for_idle_node(0, in_seconds(20)), IsEmpty());
 }
 
-TEST(SlurmElastic, ANodeThatIsSetDownIsDoneWithout) {
+TEST(SlurmElastic, TrainingContinuesWithoutANodeThatIsSetDown) {
   expect_to_survive({}, [](SlurmCluster& cluster) { return cluster.set_down(1); });
 }
 
-TEST(SlurmElastic, ANodeThatLosesItsPowerIsDoneWithout) {
-  // Slurm itself must notice before it lets the job end.
+TEST(SlurmElastic, TrainingContinuesWithoutANodeThatLosesPower) {
+  // Slurm ends the job only after it has detected the loss itself.
   expect_to_survive({.node_timeout = 6}, [](SlurmCluster& cluster) { return cluster.power_off(1); });
 }
 

@@ -1,4 +1,4 @@
-// The batch scripts on nodes that stay.
+// The batch scripts on nodes that do not fail.
 #include <gmock/gmock.h>
 
 #include <sstream>
@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// "step 200  loss 2.1691", without who said it.
+// "step 200  loss 2.1691", without the prefix that names the rank.
 std::vector<std::string> losses_in(const std::string& text) {
   std::vector<std::string> result;
   std::istringstream lines(text);
@@ -26,7 +26,7 @@ void expect_idle_nodes(SlurmCluster& cluster) {
   for (const int node : {0, 1}) EXPECT_THAT(cluster.wait_for_idle_node(node, in_seconds(20)), IsEmpty());
 }
 
-// Trains the linear model in a job, and then with four processes of one host: the same data, in the same order,
+// Trains the linear model in a job, and then with four processes on one host: the same data in the same order
 // must give the same losses.
 void expect_training_as_on_one_host(const SlurmJob& request) {
   LOCKSTEP_START_SLURM_OR_SKIP(cluster);
@@ -34,7 +34,7 @@ void expect_training_as_on_one_host(const SlurmJob& request) {
   ASSERT_EQ(cluster.wait_for_end(job, in_seconds(kJobSeconds)), "COMPLETED") << cluster.report(job);
   const std::string output = cluster.output(job);
   EXPECT_THAT(output, HasSubstr("4 replicas, bit-identical"));
-  // The example starts processes of its own where nobody started it as a rank.
+  // The example starts its own processes if no launcher started it as a rank.
   ProcessSet alone =
       start_program(1, {example("02_linear"), "--nproc", "4"},
                     {.environment = {{"RANK", std::nullopt}, {"WORLD_SIZE", std::nullopt}, {"OMP_NUM_THREADS", "1"}}});
@@ -44,15 +44,15 @@ void expect_training_as_on_one_host(const SlurmJob& request) {
   expect_idle_nodes(cluster);
 }
 
-TEST(Slurm, RanksOfSrunTrainAsThoseOfOneHost) { expect_training_as_on_one_host(srun_job({example("02_linear")})); }
+TEST(Slurm, RanksOfSrunTrainLikeThoseOfOneHost) { expect_training_as_on_one_host(srun_job({example("02_linear")})); }
 
-TEST(Slurm, RanksOfOneLauncherOnEachNodeTrainAsThoseOfOneHost) {
+TEST(Slurm, RanksOfOneLauncherPerNodeTrainLikeThoseOfOneHost) {
   expect_training_as_on_one_host(train_job({example("02_linear")}));
 }
 
 TEST(Slurm, ALostRankOfSrunEndsTheJob) {
   LOCKSTEP_START_SLURM_OR_SKIP(cluster);
-  // The others would wait for it for minutes.
+  // Otherwise the other ranks would wait for it for minutes.
   const int job = cluster.submit(
       srun_job({"sh", "-c", fmt::format("[ $SLURM_PROCID != 3 ] || exit 7; exec {}", example("02_linear"))}));
   EXPECT_EQ(cluster.wait_for_end(job, in_seconds(kJobSeconds)), "FAILED") << cluster.report(job);

@@ -41,7 +41,7 @@ bool poll_until(Deadline deadline, Condition condition) {
   return true;
 }
 
-// No command that starts here may be taken for a rank.
+// Without the variables that would make a command started here a rank of the test's job.
 Environment slurm_environment(Environment further = {}) {
   for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_STORE_FD"}) {
     further.try_emplace(name, std::nullopt);
@@ -53,27 +53,41 @@ Environment slurm_environment(Environment further = {}) {
   return further;
 }
 
-// Root and folder too: where this program runs in a chroot, the mounts' own root is elsewhere.
+// The root and the working directory too: if this program runs in a chroot, the root of the mount namespace is not its
+// own.
 std::vector<std::string> enter_mounts_of(const std::string& process) {
   return {"nsenter", "--mount=" + process + "/ns/mnt", "--root=" + process + "/root", "--wd=" + process + "/root"};
 }
 
+// What the scripts of slurm_configuration.cpp do, in namespaces that end with it.
+constexpr const char* kProbeScript = R"(
+mount -t tmpfs tmpfs /run
+touch /run/hosts
+mount --bind /run/hosts /etc/hosts
+hostname probe
+chroot / true
+)";
+
 Status check_machine() {
-  if (::geteuid() != 0) return Status(StatusCode::unavailable, "a Slurm cluster on one machine needs root");
   for (const char* command : {"munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "unshare"}) {
     if (::access(fmt::format("/usr/sbin/{}", command).c_str(), X_OK) == 0) continue;
     if (::access(fmt::format("/usr/bin/{}", command).c_str(), X_OK) == 0) continue;
     return Status(StatusCode::unavailable, fmt::format("the command {} is missing (tools/setup --test)", command));
   }
   if (::access("/etc/hosts", F_OK) != 0) {
-    return Status(StatusCode::unavailable,
-                  "there is no /etc/hosts, in the place of which the nodes could see their own");
+    return Status(StatusCode::unavailable, "there is no /etc/hosts to mount the file of the nodes over");
   }
-  ProcessSet probe = start_program(1, {"unshare", "--mount", "--uts", "--pid", "--fork", "--mount-proc", "true"});
+  ProcessSet probe =
+      start_program(1, {"unshare", "--mount", "--uts", "--pid", "--fork", "--mount-proc", "sh", "-ec", kProbeScript},
+                    {.environment = {{"PATH", "/usr/sbin:/usr/bin:/sbin:/bin"}}});
   if (!probe.wait_all(in_seconds(kStartSeconds)) || !probe.all_succeeded()) {
     return Status(StatusCode::unavailable,
-                  fmt::format("this machine lets us make no namespaces for mounts and processes: {}", probe.report()));
+                  fmt::format("a Slurm cluster on one machine needs CAP_SYS_ADMIN and CAP_SYS_CHROOT (root) for "
+                              "namespaces and mounts, and a root directory that is a mount point, which that of a "
+                              "plain chroot is not: {}",
+                              probe.report()));
   }
+  if (::geteuid() != 0) return Status(StatusCode::unavailable, "slurmctld and slurmd must run as root (SlurmUser)");
   return {};
 }
 
@@ -113,7 +127,7 @@ Status SlurmCluster::start_controller(const SlurmOptions& options) {
                                             slurm_hosts_file(options.nodes)};
   machines_.push_back(std::make_unique<ProcessSet>(start_program(1, command, {.environment = slurm_environment()})));
   const bool answers = poll_until(in_seconds(kStartSeconds), [&] {
-    // Until its mounts are made, the commands would find this machine's.
+    // Before its mounts are made, the commands would use this machine's files.
     return machines_[0]->exit_status(0) ||
            (fs::exists(folder_outside() + "/../munge/munge.socket.2") && ask({"scontrol", "ping"}).success);
   });

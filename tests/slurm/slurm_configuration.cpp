@@ -9,8 +9,8 @@ namespace lockstep::testing {
 std::string slurm_host_name(int host) { return host == 0 ? "control" : fmt::format("node{}", host - 1); }
 
 std::string slurm_configuration(const SlurmOptions& options) {
-  // No cgroups, no accounting, no binding: what this machine may lack. config_overrides: the nodes have as many cores
-  // as this file says. ReturnToService=0: a node that was set down stays down.
+  // No cgroups, no accounting, no binding, because this machine may lack them. config_overrides: the nodes have as many
+  // cores as this file specifies. ReturnToService=0: a node that was set down stays down.
   std::string text = fmt::format(
       "ClusterName=test\n"
       "SlurmctldHost={0}({1})\n"
@@ -55,9 +55,9 @@ std::string slurm_hosts_file(int nodes) {
   return text;
 }
 
-// munged goes to the background once it serves. Slurm 22.05 has no way to say "no cgroups", but the plugin for v1
-// starts on every kernel and does nothing here. The shell is the first process of the host: it stays, to reap what
-// others leave.
+// munged becomes a daemon once it is ready. Slurm 22.05 cannot be configured without cgroups, but the plugin for v1
+// starts on every kernel and does nothing here. The shell is the first process of the host: it waits, and reaps
+// orphans.
 const char* const kControllerScript = R"(
 mount -t tmpfs -o mode=0755 tmpfs /run
 mkdir -p /run/munge /run/slurm/state /run/jobs /run/tmp

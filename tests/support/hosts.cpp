@@ -20,7 +20,7 @@ namespace {
 
 std::string fd_path(int fd) { return fmt::format("/proc/{}/fd/{}", ::getpid(), fd); }
 
-// A network namespace is a property of a thread: a thread of its own leaves the caller where it is.
+// A network namespace belongs to a thread: a new thread makes it, so that the caller stays in its own.
 Result<UniqueFd> make_namespace() {
   int fd = -1;
   int error = 0;
@@ -33,13 +33,13 @@ Result<UniqueFd> make_namespace() {
     if (fd < 0) error = errno;
   }).join();
   if (fd < 0) {
-    return Status(StatusCode::unavailable, fmt::format("this machine lets us make no network namespace: {}",
+    return Status(StatusCode::unavailable, fmt::format("a network namespace needs CAP_SYS_ADMIN (root): {}",
                                                        std::generic_category().message(error)));
   }
   return UniqueFd(fd);
 }
 
-// Runs a shell script inside a namespace; what it wrote is in the error.
+// Runs a shell script inside a namespace; the error contains its output.
 Status run_inside(int namespace_fd, const std::string& script) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return Status(StatusCode::internal, "pipe2 failed");
@@ -67,7 +67,7 @@ Status run_inside(int namespace_fd, const std::string& script) {
   int status = 0;
   ::waitpid(pid, &status, 0);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
-  return Status(StatusCode::internal, fmt::format("setting up a network namespace failed: {}\n{}", text, script));
+  return Status(StatusCode::internal, fmt::format("a script in a network namespace failed: {}\n{}", text, script));
 }
 
 bool have_command(const char* name) {
@@ -78,8 +78,7 @@ bool have_command(const char* name) {
   return false;
 }
 
-Status check_privilege(const HostOptions& options) {
-  if (::geteuid() != 0) return Status(StatusCode::unavailable, "network namespaces need root");
+Status check_commands(const HostOptions& options) {
   for (const char* command : {"ip", "nsenter"}) {
     if (!have_command(command)) {
       return Status(StatusCode::unavailable, fmt::format("the command {} is missing (tools/setup --test)", command));
@@ -96,8 +95,32 @@ std::string shape(const std::string& device, const std::string& rate) {
   return fmt::format("tc qdisc add dev {} root tbf rate {} burst 256k latency 50ms\n", device, rate);
 }
 
-// The path lets `ip` be found by users whose PATH lacks sbin.
+// Finds `ip` even if the user's PATH lacks sbin.
 constexpr const char* kPath = "PATH=/usr/sbin:/usr/bin:/sbin:/bin\n";
+
+// The bridge, and on a link that is removed again what every host is about to get: without the privilege or the kernel
+// feature the test cannot run, while a later failure is a defect.
+Status make_bridge(int namespace_fd, const HostOptions& options) {
+  struct Attempt {
+    std::string script;
+    const char* needs;
+  };
+  std::vector<Attempt> attempts = {
+      {"ip link add br0 type bridge\n"
+       "ip link set br0 up\n"
+       "ip link add probe type veth peer name probe2\n",
+       "a network between namespaces needs CAP_NET_ADMIN (root) and the kernel modules bridge and veth"},
+      {"ip -6 addr add fd77::ff/64 dev probe nodad\n", "the hosts' IPv6 addresses need a kernel with IPv6 enabled"}};
+  if (!options.rate.empty()) {
+    attempts.push_back(
+        {shape("probe", options.rate), "a link's rate needs CAP_NET_ADMIN and the kernel module sch_tbf"});
+  }
+  for (const auto& [script, needs] : attempts) {
+    const Status status = run_inside(namespace_fd, kPath + script);
+    if (!status.ok()) return Status(StatusCode::unavailable, fmt::format("{}: {}", needs, status.message()));
+  }
+  return run_inside(namespace_fd, fmt::format("{}ip link del probe\n", kPath));
+}
 
 }  // namespace
 
@@ -106,20 +129,12 @@ std::string HostSet::address(int host) { return fmt::format("10.77.0.{}", host +
 std::string HostSet::ipv6_address(int host) { return fmt::format("fd77::{}", host + 1); }
 
 Result<HostSet> HostSet::create(int hosts, const HostOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(check_privilege(options));
+  LOCKSTEP_RETURN_IF_ERROR(check_commands(options));
   HostSet set;
   auto bridge = make_namespace();
   if (!bridge.ok()) return bridge.status();
   set.switch_ = std::move(*bridge);
-  // A machine without these kernel features cannot run the test; anything later is a defect.
-  if (const auto status = run_inside(set.switch_.get(), fmt::format("{}ip link add br0 type bridge\n"
-                                                                    "ip link set br0 up\n"
-                                                                    "ip link add probe type veth peer name probe2\n"
-                                                                    "ip link del probe\n",
-                                                                    kPath));
-      !status.ok()) {
-    return Status(StatusCode::unavailable, status.message());
-  }
+  LOCKSTEP_RETURN_IF_ERROR(make_bridge(set.switch_.get(), options));
   for (int host = 0; host < hosts; ++host) {
     auto created = make_namespace();
     if (!created.ok()) return created.status();

@@ -1,6 +1,6 @@
 // Several hosts on one machine: network namespaces, each with one interface on a common bridge.
 //
-// The namespaces have no names: only file descriptors of this process hold them, so the kernel
+// The namespaces have no names: only file descriptors of this process refer to them, so the kernel
 // removes them, their interfaces and the bridge however the test ends. Addresses (10.77.0.x and
 // fd77::x) exist inside the namespaces only.
 #pragma once
@@ -19,8 +19,8 @@ struct HostOptions {
 
 class HostSet {
  public:
-  // `unavailable` where this machine does not let us: not root, a command or kernel feature is
-  // missing. See LOCKSTEP_MAKE_HOSTS_OR_SKIP.
+  // `unavailable` if this process cannot create hosts: the message names the privilege, the command or the kernel
+  // feature that is missing. See LOCKSTEP_MAKE_HOSTS_OR_SKIP.
   static Result<HostSet> create(int hosts, const HostOptions& options = {});
 
   int size() const { return static_cast<int>(hosts_.size()); }
@@ -30,7 +30,7 @@ class HostSet {
   // For setns(2) in a process or thread that is to run on the host; close-on-exec.
   int namespace_fd(int host) const { return hosts_[static_cast<std::size_t>(host)].get(); }
 
-  // Takes the host's link down (as if its cable were pulled: packets vanish, nobody is told), and
+  // Takes the host's link down (as if its cable were pulled: packets vanish, and no connection is closed), and
   // up again. `internal` if ip(8) fails.
   Status cut_link(int host) { return set_link(host, "down"); }
   Status restore_link(int host) { return set_link(host, "up"); }
@@ -53,7 +53,7 @@ Listener listen_inside(int namespace_fd, const std::string& address);
 
 }  // namespace lockstep::testing
 
-// Declares `name`, a HostSet of `count` hosts, or skips the test and says why.
+// Declares `name`, a HostSet of `count` hosts, or skips the test with the reason.
 #define LOCKSTEP_MAKE_HOSTS_OR_SKIP(name, count, ...)                                          \
   auto name##_result = ::lockstep::testing::HostSet::create(count __VA_OPT__(, ) __VA_ARGS__); \
   if (name##_result.status().code() == ::lockstep::StatusCode::unavailable)                    \

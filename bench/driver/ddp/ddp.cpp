@@ -17,12 +17,12 @@
 namespace lockstep::bench {
 namespace {
 
-constexpr int kFirstSteps = 3;  // they differ: buckets are rebuilt, memory is made
+constexpr int kFirstSteps = 3;  // not typical: buckets are rebuilt and memory is allocated
 
-// One contestant and its rounds; the slowest rank counts.
+// One contestant and the measurements of its rounds, each of the slowest rank.
 struct Entry {
   DdpContestant contestant;
-  std::string plain;  // who does the same without synchronisation
+  std::string plain;  // the contestant that does the same without synchronisation
   std::unique_ptr<DdpRanks> ranks = {};
   std::vector<double> both = {}, all = {}, exposed = {};
   double resident_mib = 0, peak_mib = 0;
@@ -74,7 +74,8 @@ class DdpBenchmark {
     const std::string worker = worker_folder() + "/lockstep-bench-ddp";
     if (::access(worker.c_str(), X_OK) != 0) {
       throw BenchError(fmt::format(
-          "{} is not there: this lockstep was built without LibTorch (Debian: apt-get install libtorch-dev)", worker));
+          "{} does not exist: this lockstep was built without LibTorch (Debian: apt-get install libtorch-dev)",
+          worker));
     }
     start({{"plain", {worker}, "plain"}, "plain"});
     for (const std::string& backend : options_.backends) {
@@ -92,7 +93,7 @@ class DdpBenchmark {
     start({{"torch", script, "torch"}, "torch-plain"});
   }
 
-  // An engine that does not start is left out; our own must.
+  // An engine that does not start is left out; plain training and Lockstep must start.
   void start(Entry entry) {
     try {
       entry.ranks = std::make_unique<DdpRanks>(session_, entry.contestant, started_++);
@@ -110,7 +111,7 @@ class DdpBenchmark {
                                     [&](const Entry& entry) { return entry.contestant.name == name; });
     return found == entries_.end() ? nullptr : &*found;
   }
-  // Whom all others are compared with: the first engine that takes part.
+  // The contestant that all others are compared with: the first engine that started.
   const Entry& reference() const { return entries_[entries_.size() > 1 ? 1 : 0]; }
 
   double samples_per_second(const Entry& entry) const {
@@ -128,8 +129,8 @@ class DdpBenchmark {
     const auto line = [](const auto&... columns) {
       fmt::print("{:<12} {:>10} {:>22} {:>10} {:>9} {:>10} {:>9} {:>9} {:>22}\n", columns...);
     };
-    line("# engine", "fwd+bwd", "x plain", "step", "exposed", "samples/s", "RSS", "peak",
-         "x " + reference().contestant.name);
+    line("# engine", "fwd+bwd", "time / plain", "step", "exposed", "samples/s", "RSS", "peak",
+         "time / " + reference().contestant.name);
     line("#", "(ms)", "(low-high)", "(ms)", "(ms)", "", "(MiB)", "(MiB)", "(low-high)");
     for (const Entry& entry : entries_) {
       line(entry.contestant.name, fmt::format("{:.2f}", median(entry.both)), ratio_text(overhead(entry)),
@@ -172,7 +173,7 @@ class DdpBenchmark {
   std::unique_ptr<VirtualNetwork> network_;
   DdpSession session_;
   int started_ = 0;
-  std::vector<Entry> entries_;  // the processes end before the network and the folder do
+  std::vector<Entry> entries_;  // destroyed before the network and the folder
 };
 
 }  // namespace

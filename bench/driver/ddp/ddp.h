@@ -5,7 +5,7 @@
 
 namespace lockstep::bench {
 
-// Prints a table; returns the exit code: 0; 1 after a failure; 2 for options that make no sense.
+// Prints a table; returns the exit code: 0; 1 after a failure; 2 for invalid options.
 int run_ddp_benchmark(const DdpBenchOptions& options);
 
 }  // namespace lockstep::bench

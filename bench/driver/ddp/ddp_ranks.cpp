@@ -22,23 +22,23 @@ namespace {
 
 constexpr auto kAnswerTimeout = std::chrono::minutes(5);
 constexpr int kEndMilliseconds = 5000;
-constexpr int kFirstPort = 29500;  // in namespaces of our own any port is free
+constexpr int kFirstPort = 29500;  // in our own network namespaces every port is free
 
-// Both ends, so that opening does not wait for the other side.
+// Opened for reading and writing, so that open() does not wait for the other side.
 UniqueFd make_fifo(const std::string& path, int flags) {
   UniqueFd fd;
   if (::mkfifo(path.c_str(), 0600) == 0) fd = UniqueFd(::open(path.c_str(), O_RDWR | O_CLOEXEC | flags));
-  if (!fd.valid()) throw BenchError(fmt::format("cannot make the FIFO {}: {}", path, std::strerror(errno)));
+  if (!fd.valid()) throw BenchError(fmt::format("cannot create the FIFO {}: {}", path, std::strerror(errno)));
   return fd;
 }
 
-// Nothing holds it until rank 0 listens there; a port that was just given out is not given out again soon.
+// Nothing reserves it until rank 0 listens on it, but the kernel does not soon assign the same port again.
 int free_port() {
   const UniqueFd listener = value_or_throw(listen_on(value_or_throw(resolve("127.0.0.1", 0)).front()));
   return value_or_throw(local_address(listener.get())).port();
 }
 
-// What is equal on all ranks.
+// The variables that are the same on all ranks.
 std::vector<std::string> common_environment(const DdpSession& session, int index) {
   std::vector<std::string> environment = {"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1",
                                           "LOCKSTEP_SECRET=" + session.secret};
@@ -116,7 +116,7 @@ void DdpRanks::start_with_mpirun(const DdpSession& session, const std::string& m
 std::vector<DdpAnswer> DdpRanks::run(int steps) {
   const std::string line = fmt::format("{}\n", steps);
   for (const UniqueFd& commands : commands_) {
-    if (::write(commands.get(), line.data(), line.size()) < 0) fail("cannot be told to start");
+    if (::write(commands.get(), line.data(), line.size()) < 0) fail("cannot write a command to its ranks");
   }
   std::vector<DdpAnswer> result;
   for (std::size_t rank = 0; rank < answers_.size(); ++rank) result.push_back(answer_of(rank));
@@ -148,9 +148,9 @@ DdpAnswer DdpRanks::answer_of(std::size_t rank) {
 
 void DdpRanks::fail(const std::string& what) const {
   std::ifstream file(output_file_);
-  std::stringstream said;
-  said << file.rdbuf();
-  throw BenchError(fmt::format("{}: {}. It said:\n{}", name_, what, said.str()));
+  std::stringstream written;
+  written << file.rdbuf();
+  throw BenchError(fmt::format("{}: {}; its processes wrote:\n{}", name_, what, written.str()));
 }
 
 }  // namespace lockstep::bench

@@ -1,4 +1,4 @@
-// The ranks of one contestant of `lockstep bench ddp`: how they are started, and the conversation with them.
+// The ranks of one contestant of `lockstep bench ddp`: starts them and exchanges messages with them.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace lockstep::bench {
 
-// What all contestants of a run have in common.
+// What all contestants of a run share.
 struct DdpSession {
   const DdpBenchOptions& options;
   const TemporaryFolder& folder;
@@ -20,7 +20,7 @@ struct DdpSession {
   int ranks() const { return options.hosts.enabled() ? options.hosts.hosts * options.hosts.ranks_each : options.nproc; }
 };
 
-// Who trains: the program of its ranks, what it is told to do, and the mpirun that starts it, if any.
+// One way to train: the program of the ranks, its mode, and the mpirun that starts it, if any.
 struct DdpContestant {
   std::string name;                  // of its row
   std::vector<std::string> program;  // what every rank runs
@@ -28,12 +28,12 @@ struct DdpContestant {
   std::string mpi = {};              // "openmpi", "mpich"; empty: started one by one
 };
 
-// What a rank answers; see bench/ddp/ddp_worker.cpp.
+// The answer of a rank; see bench/ddp/ddp_worker.cpp.
 struct DdpAnswer {
   double both_ms = 0, all_ms = 0, exposed_ms = 0, resident_mib = 0, peak_mib = 0, loss = 0;
 };
 
-// Running processes, which sleep between commands. At the end they are told to end, and killed if they do not.
+// Running processes, which sleep between commands. The destructor tells them to end, and kills those that do not.
 class DdpRanks {
  public:
   // Starts them; does not wait until they are ready. `index` differs between the contestants of a run. Throws
@@ -43,8 +43,8 @@ class DdpRanks {
   DdpRanks(const DdpRanks&) = delete;
   DdpRanks& operator=(const DdpRanks&) = delete;
 
-  // All ranks take so many steps; their answers by rank. Throws BenchError, with what the processes wrote, when one has
-  // ended or does not answer within five minutes.
+  // Runs this many steps on all ranks; returns their answers, by rank. Throws BenchError, with the output of the
+  // processes, if one has ended or does not answer within five minutes.
   std::vector<DdpAnswer> run(int steps);
 
  private:

@@ -19,7 +19,7 @@
 namespace lockstep::bench {
 namespace {
 
-constexpr int kMostMillisecondsLater = 250;  // the kill falls anywhere in a step
+constexpr int kMostMillisecondsLater = 250;  // so that the kill is at a random moment of a step
 
 struct Spread {
   double median = 0, low = 0, high = 0;
@@ -45,10 +45,10 @@ nlohmann::json json_of(const std::vector<double>& values) {
 // The rounds of one case; everything in seconds after the kill.
 struct Rounds {
   std::vector<double> step, next_step;
-  std::vector<double> trained;     // the replacement
-  std::vector<double> started;     // it, by the launcher
-  std::vector<double> start_up;    // from there until it asks to be let in
-  std::vector<double> without_it;  // trained - start_up
+  std::vector<double> trained;           // the replacement has committed a step
+  std::vector<double> started;           // the launcher started the replacement
+  std::vector<double> start_up;          // from there until it asks to join
+  std::vector<double> without_start_up;  // trained - start_up
 
   void add(const Aftermath& aftermath) {
     step.push_back(aftermath.step_seconds);
@@ -59,7 +59,7 @@ struct Rounds {
     trained.push_back(replacement.trained);
     started.push_back(replacement.started);
     start_up.push_back(own);
-    without_it.push_back(replacement.trained - own);
+    without_start_up.push_back(replacement.trained - own);
   }
 };
 
@@ -92,7 +92,7 @@ class ElasticBenchmark {
     setup_.worker = worker_folder() + "/lockstep-bench-elastic";
     if (::access(setup_.worker.c_str(), X_OK) != 0) {
       throw BenchError(fmt::format(
-          "{} is not there: this lockstep was built without LibTorch (Debian: apt-get install libtorch-dev)",
+          "{} does not exist: this lockstep was built without LibTorch (Debian: apt-get install libtorch-dev)",
           setup_.worker));
     }
     if (!options_.peers.empty()) {
@@ -108,7 +108,7 @@ class ElasticBenchmark {
     for (const ElasticCase& one : cases_) names.push_back(one.name);
     for (const std::string& wanted : options_.cases) {
       if (std::find(names.begin(), names.end(), wanted) != names.end()) continue;
-      throw BenchError(fmt::format("--case {}: with these options there are {}", wanted, fmt::join(names, ", ")));
+      throw BenchError(fmt::format("--case {}: with these options the cases are {}", wanted, fmt::join(names, ", ")));
     }
     std::erase_if(cases_, [this](const ElasticCase& one) { return !is_wanted(one.name); });
     times_commit_ = is_wanted(kCommitCase);
@@ -162,20 +162,19 @@ class ElasticBenchmark {
       fmt::print("{:<34} {:>9} {:>20} {:>20} {:>20} {:>20}\n", columns...);
     };
     if (!cases_.empty()) {
-      line("# killed", "a step", "next new step", "replacement trains", "of it, its start-up", "without that");
+      line("# killed", "step", "next new step", "replacement trains", "its start-up", "excluding start-up");
       line("#", "(ms)", "(s)", "(s)", "(s)", "(s)");
     }
     for (std::size_t i = 0; i < cases_.size(); ++i) {
       const Rounds& rounds = rounds_[i];
       line(cases_[i].title, fmt::format("{:.0f}", 1e3 * median(rounds.step)), text_of(rounds.next_step),
-           text_of(rounds.trained), text_of(rounds.start_up), text_of(rounds.without_it));
+           text_of(rounds.trained), text_of(rounds.start_up), text_of(rounds.without_start_up));
     }
     if (!times_commit_) return;
-    fmt::print(
-        "# commit(), 2 ranks, {} samples per rank, {} rounds of {} steps: {} ms of a step of {} ms, that is {} %\n",
-        options_.commit_batch, options_.rounds, options_.commit_steps, text_of(commit_ms_), text_of(commit_step_ms_),
-        text_of(commit_share_));
-    fmt::print("# (the rank that comes last; the other one waits, {} ms in all); step with / without: {}\n",
+    fmt::print("# commit(), 2 ranks, {} samples per rank, {} rounds of {} steps: {} ms of a step of {} ms ({} %)\n",
+               options_.commit_batch, options_.rounds, options_.commit_steps, text_of(commit_ms_),
+               text_of(commit_step_ms_), text_of(commit_share_));
+    fmt::print("# (the last rank to arrive; with the wait of the other rank {} ms); step with / without commit(): {}\n",
                text_of(waiting_ms_), text_of(commit_ratio_));
   }
 
@@ -193,7 +192,7 @@ class ElasticBenchmark {
                       {"replacement_trains_s", json_of(rounds.trained)},
                       {"replacement_started_s", json_of(rounds.started)},
                       {"replacement_start_up_s", json_of(rounds.start_up)},
-                      {"replacement_trains_without_start_up_s", json_of(rounds.without_it)}});
+                      {"replacement_trains_without_start_up_s", json_of(rounds.without_start_up)}});
     }
     if (times_commit_) {
       rows.push_back({{"case", kCommitCase},
@@ -224,14 +223,14 @@ class ElasticBenchmark {
 
 std::string check(const ElasticBenchOptions& options) {
   for (const std::string& peer : options.peers) {
-    if (peer != "torch") return fmt::format("--peer {}: the only one is torch", peer);
+    if (peer != "torch") return fmt::format("--peer {}: the only peer is torch", peer);
   }
-  if (options.nproc < 2) return "--nproc must be at least 2: somebody has to survive";
+  if (options.nproc < 2) return "--nproc must be at least 2: one rank has to survive";
   if (options.batch < 1 || options.rounds < 1 || options.commit_batch < 1 || options.commit_steps < 1) {
     return "--batch, --rounds, --commit-batch and --commit-steps must be at least 1";
   }
   if (!options.rate.empty() && !options.hosts.enabled()) return "--rate shapes links between hosts: it needs --hosts";
-  if (options.hosts.enabled() && options.hosts.hosts < 2) return "--hosts: at least 2";
+  if (options.hosts.enabled() && options.hosts.hosts < 2) return "--hosts must be at least 2";
   return "";
 }
 

@@ -1,5 +1,5 @@
-// `lockstep bench elastic`: how long a training stands still when one of its processes is killed, and what being
-// able to go on costs while none is.
+// `lockstep bench elastic`: how long training pauses after one of its processes is killed, and what commit(), which
+// makes recovery possible, costs without failures.
 #pragma once
 
 #include <string>
@@ -14,17 +14,17 @@ struct ElasticBenchOptions {
   int batch = 8;                        // samples per rank
   int nproc = 4;                        // on this host
   int rounds = 3;                       // each runs every case once, in random order
-  int commit_batch = 64;                // samples per rank where commit() is timed
+  int commit_batch = 64;                // samples per rank while commit() is timed
   int commit_steps = 20;                // per round, with and without commit()
-  HostLayout hosts = {};                // also between hosts of network namespaces
+  HostLayout hosts = {};                // also between virtual hosts (network namespaces)
   std::string rate = {};                // of the links between them; empty: not shaped
   std::vector<std::string> peers = {};  // torch
   std::vector<std::string> cases = {};  // empty: all that these options allow
   std::string json_file = {};
-  std::string logs = {};  // a folder where what the ranks wrote is kept; empty: nowhere
+  std::string logs = {};  // a folder to keep the output of the ranks in; empty: it is not kept
 };
 
-// Prints a table; returns the exit code: 0; 1 after a failure; 2 for options that make no sense.
+// Prints a table; returns the exit code: 0; 1 after a failure; 2 for invalid options.
 int run_elastic_benchmark(const ElasticBenchOptions& options);
 
 }  // namespace lockstep::bench

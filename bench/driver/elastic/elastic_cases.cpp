@@ -8,7 +8,7 @@ namespace lockstep::bench {
 namespace {
 
 constexpr int kStepsPerSnapshot = 20;  // of torchrun's ranks
-constexpr int kMeetingPort = 29400;    // inside namespaces that have no other listener
+constexpr int kEndpointPort = 29400;   // inside namespaces that have no other listener
 const std::vector<std::string> kOneThread = {"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1"};
 
 std::vector<std::string> operator+(std::vector<std::string> left, const std::vector<std::string>& right) {
@@ -39,32 +39,31 @@ ElasticCase on_this_host(const ElasticSetup& setup, std::string name, std::strin
           }};
 }
 
-// One launcher per host; the first host serves the meeting.
+// One launcher per host; the endpoint is on the first host.
 ElasticCase between_hosts(const ElasticSetup& setup, std::string name, std::string title) {
   const HostLayout layout = setup.options.hosts;
-  return {
-      .name = std::move(name),
-      .title = std::move(title),
-      .engine = "lockstep",
-      .ranks = layout.hosts * layout.ranks_each,
-      .launchers = [setup, layout](const std::string& folder) {
-        const std::vector<std::string> environment = kOneThread + std::vector{"LOCKSTEP_SECRET=" + random_secret()};
-        std::vector<Launcher> launchers;
-        for (int host = 0; host < layout.hosts; ++host) {
-          const std::vector<std::string> meeting = {
-              "--nnodes",        fmt::format("1:{}", layout.hosts),
-              "--node-rank",     std::to_string(host),
-              "--rdzv-id",       "bench",
-              "--rdzv-endpoint", fmt::format("{}:{}", setup.network->addresses().front(), kMeetingPort)};
-          launchers.push_back({setup.network->command_prefix(host) + run_elastic(setup, layout.ranks_each, meeting) +
-                                   worker(setup, "train", setup.options.batch, folder),
-                               environment});
-        }
-        return launchers;
-      }};
+  return {.name = std::move(name),
+          .title = std::move(title),
+          .engine = "lockstep",
+          .ranks = layout.hosts * layout.ranks_each,
+          .launchers = [setup, layout](const std::string& folder) {
+            const std::vector<std::string> environment = kOneThread + std::vector{"LOCKSTEP_SECRET=" + random_secret()};
+            std::vector<Launcher> launchers;
+            for (int host = 0; host < layout.hosts; ++host) {
+              const std::vector<std::string> nodes = {
+                  "--nnodes",        fmt::format("1:{}", layout.hosts),
+                  "--node-rank",     std::to_string(host),
+                  "--rdzv-id",       "bench",
+                  "--rdzv-endpoint", fmt::format("{}:{}", setup.network->addresses().front(), kEndpointPort)};
+              launchers.push_back({setup.network->command_prefix(host) + run_elastic(setup, layout.ranks_each, nodes) +
+                                       worker(setup, "train", setup.options.batch, folder),
+                                   environment});
+            }
+            return launchers;
+          }};
 }
 
-// Killed at any moment between two snapshots, after the first.
+// The kill is at a random moment between two snapshots, after the first.
 ElasticCase torchrun(const ElasticSetup& setup, std::string name, std::string title,
                      const std::vector<std::string>& options) {
   return {.name = std::move(name),
@@ -93,21 +92,21 @@ std::vector<ElasticCase> elastic_cases(const ElasticSetup& setup) {
   const ElasticBenchOptions& options = setup.options;
   std::vector<ElasticCase> cases;
   cases.push_back(on_this_host(setup, "rank", "a rank", options.nproc - 1));
-  cases.push_back(on_this_host(setup, "leader", "rank 0, which leads", 0));
+  cases.push_back(on_this_host(setup, "leader", "rank 0, the leader", 0));
   if (setup.network != nullptr) {
     const int ranks = options.hosts.hosts * options.hosts.ranks_each;
     cases.push_back(between_hosts(setup, "hosts-rank", "hosts: a rank"));
     cases.back().victims = {ranks - 1};
-    cases.push_back(between_hosts(setup, "hosts-leader", "hosts: rank 0, which leads"));
+    cases.push_back(between_hosts(setup, "hosts-leader", "hosts: rank 0, the leader"));
     cases.back().victims = {0};
-    cases.push_back(between_hosts(setup, "hosts-coordinator", "hosts: the host that serves all"));
+    cases.push_back(between_hosts(setup, "hosts-coordinator", "hosts: the host of the store"));
     for (int rank = 0; rank < options.hosts.ranks_each; ++rank) cases.back().victims.insert(rank);
     cases.back().kills_first_launcher = true;
     cases.back().is_replaced = false;
   }
   if (!setup.python.empty()) {
     cases.push_back(torchrun(setup, "torch", "torchrun: a rank", {}));
-    cases.push_back(torchrun(setup, "torch-monitor", "torchrun that looks every 0.1 s", {"--monitor_interval=0.1"}));
+    cases.push_back(torchrun(setup, "torch-monitor", "torchrun that polls every 0.1 s", {"--monitor_interval=0.1"}));
   }
   return cases;
 }

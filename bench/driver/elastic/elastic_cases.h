@@ -1,4 +1,4 @@
-// The cases of `lockstep bench elastic`: what is started, and who is killed.
+// The cases of `lockstep bench elastic`: what is started, and which processes are killed.
 #pragma once
 
 #include <functional>
@@ -23,13 +23,13 @@ struct ElasticSetup {
 
 struct ElasticCase {
   std::string name;    // "rank"
-  std::string title;   // for people: "a rank is killed"
+  std::string title;   // human-readable: "a rank"
   std::string engine;  // "lockstep", "torch"
   int ranks = 0;
   std::set<int> victims = {};
   bool kills_first_launcher = false;
   bool is_replaced = true;
-  // The kill comes after so many steps, and up to so many more, at random.
+  // The kill follows after this many steps, plus a random number of up to `steps_more`.
   int steps_before = 6;
   int steps_more = 1;
   // The launchers of a job whose ranks log to this folder.
@@ -38,7 +38,7 @@ struct ElasticCase {
 
 inline constexpr const char* kCommitCase = "commit";
 
-// All that the setup allows, in the order of the table; kCommitCase is not among them.
+// All cases that the setup allows, in the order of the table, except kCommitCase.
 std::vector<ElasticCase> elastic_cases(const ElasticSetup& setup);
 // The job in which commit() is timed.
 Launcher commit_launcher(const ElasticSetup& setup, const std::string& folder);

@@ -15,7 +15,7 @@
 namespace lockstep::bench {
 namespace {
 
-constexpr auto kPatience = std::chrono::minutes(3);
+constexpr auto kTimeout = std::chrono::minutes(3);
 constexpr int kPollMs = 10;
 constexpr std::size_t kOutputShown = 4000;
 
@@ -46,7 +46,7 @@ TrainingJob::TrainingJob(std::string name, const std::string& folder, const std:
 
 TrainingJob::~TrainingJob() {
   launchers_.clear();
-  // Launchers end their ranks. The next job would be measured beside whatever is left, so nothing may be.
+  // The launchers end their ranks. A rank that is left would disturb the measurement of the next job, so it is killed.
   std::set<pid_t> pids;
   for (const Entered& one : log().entered) pids.insert(one.pid);
   const Deadline deadline = Deadline::after(std::chrono::seconds(5));
@@ -57,7 +57,7 @@ TrainingJob::~TrainingJob() {
   }
 }
 
-// Its command line names the job's folder, so that no process is hit that got the number of one that has ended.
+// Checks that the command line names the job's folder: the pid may have been reused.
 bool TrainingJob::belongs_to_job(pid_t pid) const {
   return read_all(fmt::format("/proc/{}/cmdline", pid)).find(steps_folder(folder_)) != std::string::npos;
 }
@@ -71,13 +71,13 @@ void TrainingJob::check(const Deadline& deadline, const std::string& waiting_for
 }
 
 void TrainingJob::fail(const std::string& what) const {
-  std::string said = read_all(folder_ + "/output");
-  if (said.size() > kOutputShown) said = "..." + said.substr(said.size() - kOutputShown);
-  throw BenchError(fmt::format("{}: the job {}. It said:\n{}", name_, what, said));
+  std::string written = read_all(folder_ + "/output");
+  if (written.size() > kOutputShown) written = "..." + written.substr(written.size() - kOutputShown);
+  throw BenchError(fmt::format("{}: the job {}; its output:\n{}", name_, what, written));
 }
 
 void TrainingJob::wait_for_training(int ranks, int steps) {
-  const Deadline deadline = Deadline::after(kPatience);
+  const Deadline deadline = Deadline::after(kTimeout);
   while (true) {
     const StepLog log = this->log();
     const std::map<int, pid_t> training = log.newest_ranks();
@@ -90,7 +90,7 @@ void TrainingJob::wait_for_training(int ranks, int steps) {
 }
 
 void TrainingJob::wait_for_end() {
-  const Deadline deadline = Deadline::after(kPatience);
+  const Deadline deadline = Deadline::after(kTimeout);
   const auto runs = [](ChildProcess& one) { return !one.ended(); };
   while (std::any_of(launchers_.begin(), launchers_.end(), runs)) {
     check_interrupted();
@@ -105,7 +105,7 @@ std::int64_t TrainingJob::kill(const std::set<int>& ranks, bool first_launcher) 
   for (const int rank : ranks) {
     const auto found = training.find(rank);
     if (found == training.end() || !belongs_to_job(found->second)) {
-      throw BenchError(fmt::format("{}: rank {} does not run", name_, rank));
+      throw BenchError(fmt::format("{}: rank {} is not running", name_, rank));
     }
     victims.push_back(found->second);
   }
@@ -117,7 +117,7 @@ std::int64_t TrainingJob::kill(const std::set<int>& ranks, bool first_launcher) 
 }
 
 Aftermath TrainingJob::wait_for_aftermath(std::int64_t kill_time, bool with_replacement) {
-  const Deadline deadline = Deadline::after(kPatience);
+  const Deadline deadline = Deadline::after(kTimeout);
   while (true) {
     const auto aftermath = aftermath_of(log(), kill_time);
     if (aftermath && (aftermath->replacement || !with_replacement)) return *aftermath;

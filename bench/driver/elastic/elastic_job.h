@@ -1,4 +1,4 @@
-// A training job that `lockstep bench elastic` starts, hurts and watches.
+// A training job that `lockstep bench elastic` starts, kills processes of, and observes.
 #pragma once
 
 #include <set>
@@ -20,12 +20,12 @@ struct Launcher {
   std::vector<std::string> environment = {};
 };
 
-// The launchers of one job, and what their ranks log. At the end the launchers are ended, and then nothing of the job
-// runs any more. Every call that waits throws BenchError, with what the job said, when a launcher has ended,
-// at its deadline, or when the benchmark was interrupted.
+// The launchers of one job, and the log of its ranks. The destructor ends all processes of the job. Every call that
+// waits throws BenchError, with the output of the job, if a launcher has ended, at its deadline, or if the benchmark
+// was interrupted.
 class TrainingJob {
  public:
-  // `folder` is empty: the ranks log to <folder>/steps, which they must have been told; output goes to
+  // `folder` must be empty. The ranks log to <folder>/steps, which their command line must name; output goes to
   // <folder>/output.
   TrainingJob(std::string name, const std::string& folder, const std::vector<Launcher>& launchers);
   ~TrainingJob();
@@ -34,16 +34,16 @@ class TrainingJob {
 
   static std::string steps_folder(const std::string& folder) { return folder + "/steps"; }
 
-  // Until this many ranks train together, and each has committed so many steps.
+  // Waits until `ranks` ranks train together and each has committed at least `steps` steps.
   void wait_for_training(int ranks, int steps);
-  // Until all launchers have ended by themselves.
+  // Waits until all launchers have ended by themselves.
   void wait_for_end();
-  // kill -9 of these ranks, and of the first launcher if asked for; returns the time just before the first.
+  // Sends SIGKILL to these ranks, and to the first launcher if requested; returns the time just before the first kill.
   std::int64_t kill(const std::set<int>& ranks, bool first_launcher = false);
-  // Until the job has gone on, and, if asked for, a replacement trains.
+  // Waits until the job has continued and, if requested, a replacement trains.
   Aftermath wait_for_aftermath(std::int64_t kill_time, bool with_replacement);
 
-  // Throws BenchError: what is wrong ("took too long"), and what the job said.
+  // Throws BenchError with what is wrong ("took too long") and the output of the job.
   [[noreturn]] void fail(const std::string& what) const;
 
   StepLog log() const { return StepLog::read(steps_folder(folder_)); }

@@ -32,11 +32,11 @@ std::vector<std::string> before_the_kill() {
           step(3, 1200, 10, 1, 0, 2), step(3, 1201, 11, 1, 1, 2)};
 }
 
-TEST(StepLog, PassesOverWhatIsCutOff) {
+TEST(StepLog, IgnoresIncompleteLines) {
   EXPECT_TRUE(log_of({"step 3 100", "", "ste", "enter", "pair 1 2"}).steps.empty());
 }
 
-TEST(StepLog, KnowsTheNewestRanks) {
+TEST(StepLog, HasTheNewestRanks) {
   auto lines = before_the_kill();
   EXPECT_THAT(log_of(lines).newest_ranks(), ElementsAre(Pair(0, 10), Pair(1, 11)));
   EXPECT_EQ(log_of(lines).steps_of(11), 3);
@@ -45,9 +45,9 @@ TEST(StepLog, KnowsTheNewestRanks) {
   EXPECT_EQ(log_of(lines).newest_generation(), 2);
 }
 
-TEST(Aftermath, IsNotKnownBeforeTheNextStep) { EXPECT_FALSE(aftermath_of(log_of(before_the_kill()), 1250 * kMs)); }
+TEST(Aftermath, IsUnknownBeforeTheNextStep) { EXPECT_FALSE(aftermath_of(log_of(before_the_kill()), 1250 * kMs)); }
 
-// The dead one had done its part already.
+// The dead rank had already done its part of the step.
 TEST(Aftermath, AStepThatTheOldGenerationStillCommitsIsNoRecovery) {
   auto lines = before_the_kill();
   lines.push_back(step(4, 1251, 10, 1, 0, 2));
@@ -73,7 +73,7 @@ TEST(Aftermath, HasTheNextStepAndTheReplacement) {
 }
 
 // Restarted from a snapshot after step 1: steps 2 and 3 are done for the second time.
-TEST(Aftermath, WorkThatWasLostCounts) {
+TEST(Aftermath, IncludesLostWork) {
   auto lines = before_the_kill();
   for (const auto& line : {enter(2000, 20, 1600), enter(2000, 21, 1600), step(2, 2100, 20, 2, 0, 2),
                            step(3, 2200, 20, 2, 0, 2), step(4, 2300, 20, 2, 0, 2)}) {
@@ -85,7 +85,7 @@ TEST(Aftermath, WorkThatWasLostCounts) {
   EXPECT_DOUBLE_EQ(aftermath->replacement->trained, 0.85);
 }
 
-TEST(CommitCostOf, IsThatOfTheRankThatWaitsForNobody) {
+TEST(CommitCostOf, IsThatOfTheLastRankToArrive) {
   const auto cost = commit_cost(log_of({"pair 0 104000000 100000000 4000000", "pair 0 101000000 100500000 300000",
                                         "pair 1 105000000 100500000 200000", "pair 1 106000000 99000000 7000000"}));
   ASSERT_TRUE(cost);

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-// Started by an mpirun: the plug-in for MPI is found where it was installed.
+// Started by an mpirun: finds the plug-in for MPI where it was installed.
 static int sum_over_mpi() {
   lockstep::ProcessGroupScope job;
   torch::Tensor sum = torch::ones({1});
