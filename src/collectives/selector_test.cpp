@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "collectives/slices.h"
+#include "collectives/chunks.h"
 
 namespace lockstep {
 namespace {
@@ -64,15 +64,15 @@ TEST(Selector, TheTableNamesEveryOperation) {
   }
 }
 
-TEST(Slices, CoverEverythingOnceOnCacheLines) {
+TEST(AlignedChunks, CoverEveryElementOnceAndBeginOnCacheLines) {
   for (const std::size_t count : {0, 1, 15, 16, 17, 100, 1000, 4097}) {
-    for (const std::size_t parts : {1, 2, 3, 5, 8}) {
+    for (const std::size_t chunks : {1, 2, 3, 5, 8}) {
       std::size_t next = 0;
-      for (std::size_t index = 0; index < parts; ++index) {
-        const Slice slice = slice_of(count, parts, index, 4);
-        EXPECT_EQ(slice.begin, next);
-        EXPECT_TRUE(slice.begin % 16 == 0 || slice.begin == count);
-        next = slice.begin + slice.count;
+      for (std::size_t index = 0; index < chunks; ++index) {
+        const ElementRange chunk = aligned_chunk(count, chunks, index, 4);
+        EXPECT_EQ(chunk.begin, next);
+        EXPECT_TRUE(chunk.begin % 16 == 0 || chunk.begin == count);
+        next = chunk.begin + chunk.count;
       }
       EXPECT_EQ(next, count);
     }

@@ -124,7 +124,7 @@ TEST_P(Absence, IsWarnedOfAndEndsAtTheDeadline) {
     ASSERT_TRUE(ranks.wait_for_line(rank, "ready", in_seconds(60))) << ranks.report();
     const Failure failure = await_failure(ranks, rank, 20);
     EXPECT_THAT(failure.text,
-                AllOf(HasSubstr("timed_out"), NamesRank(2, ranks.pid(2)), HasSubstr("did not come to this operation"),
+                AllOf(HasSubstr("timed_out"), NamesRank(2, ranks.pid(2)), HasSubstr("did not reach this operation"),
                       HasSubstr("all_reduce(count 10, f32, sum) #1 of group 'world'")));
     EXPECT_THAT(failure.text, Not(ContainsRegex("rank [01] \\(host"))) << "those who came are not to blame";
   }

@@ -104,7 +104,7 @@ class Operations {
     const auto results = group_.run([&](std::size_t rank, StreamTransport& streams, WaitScope& scope) {
       for (Planned& plan : planned_) {
         const CollectiveCall call = call_of(plan, rank);
-        const StreamPart part = whole_group(call, static_cast<int>(rank), streams.all_ranks());
+        const StreamTask part = whole_group(call, static_cast<int>(rank), streams.all_ranks());
         LOCKSTEP_RETURN_IF_ERROR(plan.function(part, streams, scope).with_context(plan.name));
       }
       return Status();

@@ -12,8 +12,8 @@ using ::testing::HasSubstr;
 
 StreamHeader example() {
   return {.algorithm = StreamAlgorithm::pair,
-          .slice = 1,
-          .slices = 2,
+          .chunk = 1,
+          .chunks = 2,
           .descriptor = {.sequence = 17,
                          .kind = OperationKind::reduce,
                          .dtype = DType::bf16,
@@ -81,10 +81,10 @@ TEST(StreamHeader, DifferenceNamesBothSides) {
 TEST(StreamHeader, AnotherAlgorithmIsAMismatchToo) {
   StreamHeader theirs = example();
   theirs.algorithm = StreamAlgorithm::direct;
-  theirs.slice = theirs.slices = 0;
+  theirs.chunk = theirs.chunks = 0;
   const Status status = explain_header_difference(2, format_stream_header(example()), 1, format_stream_header(theirs));
   EXPECT_EQ(status.code(), StatusCode::mismatch);
-  EXPECT_THAT(status.message(), HasSubstr("rank 1 runs direct, rank 2 runs pair on slice 1 of 2"));
+  EXPECT_THAT(status.message(), HasSubstr("rank 1 runs direct, rank 2 runs pair on chunk 1 of 2"));
   EXPECT_THAT(status.message(), HasSubstr("LOCKSTEP_ALGORITHM"));
 }
 

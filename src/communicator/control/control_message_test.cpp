@@ -25,8 +25,8 @@ TEST(ControlMessage, EveryMessageSurvivesTheWire) {
                                      Heartbeat{.completed = 9, .waiting = {}},
                                      Abort{Status(StatusCode::peer_lost, "rank 2 was lost")},
                                      Goodbye{.completed = 7},
-                                     SegmentAdded{.id = 3, .bytes = std::uint64_t{1} << 40},
-                                     SegmentDropped{.id = 3}};
+                                     RegionAdded{.id = 3, .bytes = std::uint64_t{1} << 40},
+                                     RegionDropped{.id = 3}};
   for (const auto& message : messages) {
     const auto again = round_trip(message);
     ASSERT_TRUE(again.ok()) << again.status().to_string();
