@@ -38,17 +38,17 @@ TEST(Selector, FollowsTopologyAndSize) {
   EXPECT_EQ(choice(hosts_of({0, 0, 1, 1}), "", all_reduce, DType::f32, 1 << 20), Algorithm::hierarchical);
 }
 
-TEST(Selector, OverridesApplyWhereTheyCan) {
+TEST(Selector, OverridesApplyToOperationsThatCanUseThem) {
   const auto topology = hosts_of({0, 1, 2});
   EXPECT_EQ(choice(topology, "all_reduce=direct", OperationKind::all_reduce, DType::f32, 1 << 20), Algorithm::direct);
   EXPECT_EQ(choice(topology, "all_reduce=direct", OperationKind::broadcast, DType::f32, 1 << 20), Algorithm::chain);
   EXPECT_EQ(choice(topology, "ring,broadcast=tree", OperationKind::broadcast, DType::f32, 1 << 20), Algorithm::tree);
   EXPECT_EQ(choice(topology, "ring", OperationKind::all_reduce, DType::f16, 1 << 20), Algorithm::direct);
   EXPECT_EQ(choice(hosts_of({0, 0}), "inline", OperationKind::all_reduce, DType::f32, 1 << 20), Algorithm::host_shared)
-      << "what does not fit into an announcement goes the usual way";
+      << "what does not fit into an announcement uses the default algorithm";
 }
 
-TEST(Selector, NonsenseIsRefusedWithWhatIsPossible) {
+TEST(Selector, UnknownNamesAreErrorsThatListWhatIsPossible) {
   const auto unknown = Selector::create(hosts_of({0, 0}), "rings");
   EXPECT_NE(unknown.status().message().find("'rings'"), std::string::npos) << unknown.status().message();
   EXPECT_NE(unknown.status().message().find("hierarchical"), std::string::npos);

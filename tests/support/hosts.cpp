@@ -20,7 +20,7 @@ namespace {
 
 std::string fd_path(int fd) { return fmt::format("/proc/{}/fd/{}", ::getpid(), fd); }
 
-// A network namespace is a property of a thread: a thread of its own leaves the caller where it is.
+// A network namespace is a property of a thread: a separate thread keeps the caller in its own.
 Result<UniqueFd> make_namespace() {
   int fd = -1;
   int error = 0;
@@ -111,7 +111,7 @@ Result<HostSet> HostSet::create(int hosts, const HostOptions& options) {
   auto bridge = make_namespace();
   if (!bridge.ok()) return bridge.status();
   set.switch_ = std::move(*bridge);
-  // A machine without these kernel features cannot run the test; anything later is a defect.
+  // A machine without these kernel features cannot run the test; anything later is an error.
   if (const auto status = run_inside(set.switch_.get(), fmt::format("{}ip link add br0 type bridge\n"
                                                                     "ip link set br0 up\n"
                                                                     "ip link add probe type veth peer name probe2\n"

@@ -19,7 +19,7 @@ struct HostOptions {
 
 class HostSet {
  public:
-  // `unavailable` where this machine does not let us: not root, a command or kernel feature is
+  // `unavailable` if this machine does not permit it: not root, or a command or kernel feature is
   // missing. See LOCKSTEP_MAKE_HOSTS_OR_SKIP.
   static Result<HostSet> create(int hosts, const HostOptions& options = {});
 
@@ -27,10 +27,10 @@ class HostSet {
   // The address of a host on the common network.
   static std::string address(int host);
   static std::string ipv6_address(int host);
-  // For setns(2) in a process or thread that is to run on the host; close-on-exec.
+  // For setns(2) in a process or thread that shall run on the host; close-on-exec.
   int namespace_fd(int host) const { return hosts_[static_cast<std::size_t>(host)].get(); }
 
-  // Takes the host's link down (as if its cable were pulled: packets vanish, nobody is told), and
+  // Takes the host's link down (as if its cable were pulled: packets are dropped without notice), and
   // up again. `internal` if ip(8) fails.
   Status cut_link(int host) { return set_link(host, "down"); }
   Status restore_link(int host) { return set_link(host, "up"); }
@@ -53,7 +53,7 @@ Listener listen_inside(int namespace_fd, const std::string& address);
 
 }  // namespace lockstep::testing
 
-// Declares `name`, a HostSet of `count` hosts, or skips the test and says why.
+// Declares `name`, a HostSet of `count` hosts, or skips the test with the reason.
 #define LOCKSTEP_MAKE_HOSTS_OR_SKIP(name, count, ...)                                          \
   auto name##_result = ::lockstep::testing::HostSet::create(count __VA_OPT__(, ) __VA_ARGS__); \
   if (name##_result.status().code() == ::lockstep::StatusCode::unavailable)                    \

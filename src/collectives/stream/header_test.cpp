@@ -23,7 +23,7 @@ StreamHeader example() {
                          .digest = 0xfedcba9876543210ULL}};
 }
 
-TEST(StreamHeader, ReadsBackWhatItWrote) {
+TEST(StreamHeader, IsParsedAsItWasFormatted) {
   const auto parsed = parse_stream_header(format_stream_header(example()));
   ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
   EXPECT_EQ(*parsed, example());

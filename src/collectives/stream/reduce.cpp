@@ -20,12 +20,12 @@ Status stream_reduce_small(const StreamTask& task, StreamTransport& streams, Wai
     return streams.finish(scope);
   }
   const auto inputs = streams.pointers(n);
-  std::byte* room = streams.scratch(n * bytes).data();
+  std::byte* gathered = streams.scratch(n * bytes).data();
   for (std::size_t peer = 0; peer < n; ++peer) {
-    inputs[peer] = peer == task.me ? task.input : room + peer * bytes;
+    inputs[peer] = peer == task.me ? task.input : gathered + peer * bytes;
     if (peer == task.me) continue;
     streams.open_receive(task.rank_at(peer));
-    streams.receive(task.rank_at(peer), room + peer * bytes, bytes);
+    streams.receive(task.rank_at(peer), gathered + peer * bytes, bytes);
   }
   LOCKSTEP_RETURN_IF_ERROR(streams.finish(scope));
   if (task.count == 0) return {};

@@ -44,17 +44,17 @@ Status small_direct(const StreamTask& task, StreamTransport& streams, WaitScope&
   const std::size_t n = task.size();
   const std::size_t bytes = task.bytes();
   const auto inputs = streams.pointers(n);
-  std::byte* room = reduces(task) ? streams.scratch(n * bytes).data() : task.output;
+  std::byte* gathered = reduces(task) ? streams.scratch(n * bytes).data() : task.output;
   for (std::size_t distance = 1; distance < n; ++distance) {
     const int rank = task.right(distance);
     streams.open_send(rank);
     streams.send(rank, task.input, bytes);
   }
   for (std::size_t peer = 0; peer < n; ++peer) {
-    inputs[peer] = peer == task.me ? task.input : room + peer * bytes;
+    inputs[peer] = peer == task.me ? task.input : gathered + peer * bytes;
     if (peer == task.me) continue;
     streams.open_receive(task.rank_at(peer));
-    streams.receive(task.rank_at(peer), room + peer * bytes, bytes);
+    streams.receive(task.rank_at(peer), gathered + peer * bytes, bytes);
   }
   LOCKSTEP_RETURN_IF_ERROR(streams.finish(scope));
   if (reduces(task)) {
