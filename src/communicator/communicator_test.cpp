@@ -247,10 +247,10 @@ TEST(CommunicatorErrors, AbortEndsPendingOperationsOnAllRanks) {
   const Work waiting = groups[0]->all_reduce_async(std::span(data));
   std::vector<float> message(1);
   const Work receiving = groups[1]->recv_async(std::span(message), 0);
-  groups[1]->abort("somebody pulled the plug");
+  groups[1]->abort("the operator stopped the job");
   const Status status = waiting.wait(Deadline::after(10s));
   EXPECT_EQ(status.code(), StatusCode::aborted) << status.to_string();
-  EXPECT_NE(status.message().find("pulled the plug"), std::string::npos);
+  EXPECT_NE(status.message().find("stopped the job"), std::string::npos);
   EXPECT_EQ(receiving.wait(Deadline::after(10s)).code(), StatusCode::aborted);
 }
 

@@ -92,8 +92,8 @@ Status GroupCore::run_collective(const CollectiveCall& call, OperationTimer time
     host_->leave();
   }
   if (status.ok()) {
-    completed_.store(call.descriptor.sequence,
-                     std::memory_order_relaxed);  // heartbeats report it; nothing depends on it
+    // Relaxed: heartbeats report it; nothing depends on it.
+    completed_.store(call.descriptor.sequence, std::memory_order_relaxed);
     history_[call.descriptor.sequence % history_.size()] = call.descriptor;
     return status;
   }

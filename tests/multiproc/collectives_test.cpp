@@ -142,10 +142,10 @@ LOCKSTEP_PROCESS_ROLE(asynchronous_from_threads) {
   {
     const auto world = join_world();
     constexpr int kThreads = 3;
-    std::vector<int> everybody(static_cast<std::size_t>(world->size()));
-    std::iota(everybody.begin(), everybody.end(), 0);
+    std::vector<int> all_ranks(static_cast<std::size_t>(world->size()));
+    std::iota(all_ranks.begin(), all_ranks.end(), 0);
     std::vector<std::shared_ptr<Communicator>> groups;
-    for (int i = 0; i < kThreads; ++i) groups.push_back(world->new_group(everybody));
+    for (int i = 0; i < kThreads; ++i) groups.push_back(world->new_group(all_ranks));
     std::atomic<int> continuations{0};
     std::vector<std::thread> threads;
     for (const auto& group : groups) {

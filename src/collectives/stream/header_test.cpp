@@ -41,7 +41,7 @@ struct Damage {
   const char* name;
   std::size_t offset;
   unsigned char value;
-  const char* says;
+  const char* expected;
 };
 
 class DamagedStreamHeader : public ::testing::TestWithParam<Damage> {};
@@ -51,7 +51,7 @@ TEST_P(DamagedStreamHeader, IsRefusedWithTheReason) {
   bytes[GetParam().offset] = std::byte{GetParam().value};
   const Status status = parse_stream_header(bytes).status();
   EXPECT_EQ(status.code(), StatusCode::protocol_error);
-  EXPECT_THAT(status.message(), HasSubstr(GetParam().says));
+  EXPECT_THAT(status.message(), HasSubstr(GetParam().expected));
   const Status explained = explain_header_difference(0, format_stream_header(example()), 5, bytes);
   EXPECT_EQ(explained.code(), StatusCode::protocol_error);
   EXPECT_THAT(explained.message(), HasSubstr("rank 5"));

@@ -172,16 +172,16 @@ TEST_P(StreamMovement, AllToAllInPlaceAndOutOfPlace) {
 }
 
 TEST_P(StreamMovement, NoRankLeavesABarrierBeforeAllHaveReachedIt) {
-  std::atomic<std::size_t> came{0};
+  std::atomic<std::size_t> arrived{0};
   for (std::size_t round = 1; round <= 40; ++round) {
     const StreamFunction function = round % 2 == 0 ? stream_small : stream_small_oversubscribed;
     std::vector<std::size_t> seen(n());
     const auto results = group_.run([&](std::size_t rank, StreamTransport& streams, WaitScope& scope) {
       CollectiveCall call;
       call.descriptor.sequence = round;
-      ++came;
+      ++arrived;
       Status status = function(whole_group(call, static_cast<int>(rank), streams.all_ranks()), streams, scope);
-      seen[rank] = came.load();
+      seen[rank] = arrived.load();
       return status;
     });
     for (const Status& status : results) ASSERT_TRUE(status.ok()) << status.to_string();
