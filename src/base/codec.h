@@ -25,7 +25,7 @@ class ByteWriter {
  public:
   template <std::integral T>
   void put(T value) {
-    // Not insert(): g++ 12 at -O3 believes that it writes past the end.
+    // Not insert(): g++ 12 at -O3 warns that it writes past the end.
     const std::size_t end = bytes_.size();
     bytes_.resize(end + sizeof(T));
     std::memcpy(bytes_.data() + end, &value, sizeof(T));
@@ -53,7 +53,7 @@ class ByteReader {
     if (const auto raw = take(sizeof(T)); raw.size() == sizeof(T)) std::memcpy(&value, raw.data(), sizeof(T));
     return value;
   }
-  // The next `size` bytes, or nothing (and ok() turns false) where fewer are left.
+  // The next `size` bytes, or nothing (and ok() becomes false) if fewer are left.
   std::span<const std::byte> take(std::size_t size) {
     if (!ok_ || size > rest_.size()) {
       ok_ = false;

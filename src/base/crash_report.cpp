@@ -39,7 +39,7 @@ std::terminate_handler g_next_terminate = nullptr;
 std::atomic<pid_t> g_reporter{0};  // the thread that writes the report; 0: none yet
 alignas(16) std::array<char, std::size_t{64} * 1024> g_signal_stack;
 
-// Text for a file, collected without memory allocation: everything here may run in a signal handler.
+// Buffers text for a file without memory allocation: everything here may run in a signal handler.
 class Writer {
  public:
   explicit Writer(int fd) : fd_(fd) {}
@@ -88,8 +88,8 @@ class Writer {
 
 pid_t thread_id() { return static_cast<pid_t>(::syscall(SYS_gettid)); }
 
-// True for the first thread that crashes. Another one waits here for the end that the first will bring, because its
-// own would cut the report short. False for the same thread again (abort() after std::terminate).
+// True for the first thread that crashes. Another one waits here until the first ends the process, because ending it
+// now would cut the report short. False for the same thread again (abort() after std::terminate).
 bool begin_report() {
   pid_t none = 0;
   const pid_t self = thread_id();
@@ -150,7 +150,7 @@ void on_fatal_signal(int signal, siginfo_t* info, void*) {
   struct sigaction fatal {};
   fatal.sa_handler = SIG_DFL;
   ::sigaction(signal, &fatal, nullptr);
-  ::raise(signal);  // is delivered, with its default effect, when this handler returns
+  ::raise(signal);  // delivered, with its default effect, when this handler returns
   errno = saved;
 }
 
@@ -189,7 +189,7 @@ void install() {
   // The first call loads a library and allocates; the one in the handler must not.
   std::array<void*, 1> frame{};
   ::backtrace(frame.data(), 1);
-  // So that the main thread can still report when it has used up its stack.
+  // So that the main thread can still report after a stack overflow.
   const stack_t stack{.ss_sp = g_signal_stack.data(), .ss_flags = 0, .ss_size = g_signal_stack.size()};
   stack_t present{};
   if (::sigaltstack(nullptr, &present) == 0 && (present.ss_flags & SS_DISABLE) != 0) ::sigaltstack(&stack, nullptr);

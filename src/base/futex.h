@@ -1,4 +1,4 @@
-// Sleeping on a word of memory that processes share.
+// Sleeping on an integer in memory that processes share.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@ namespace lockstep {
 // callers check their condition in a loop.
 void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds timeout);
 
-// Wakes everybody, in any process, who sleeps on `word`.
+// Wakes all threads, in any process, that sleep on `word`.
 void futex_wake_all(const std::atomic<std::uint32_t>& word);
 
 // One turn of a busy wait.

@@ -1,4 +1,4 @@
-// The error of a call whose arguments cannot be right.
+// The error of a call with invalid arguments.
 #pragma once
 
 #include <string>

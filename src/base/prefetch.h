@@ -5,8 +5,7 @@
 
 namespace lockstep {
 
-// Starts to make the cache lines of [data, data + bytes) ours, for writing. Never faults, orders
-// nothing.
+// Starts to fetch the cache lines of [data, data + bytes) for writing. Never faults; imposes no memory order.
 inline void prefetch_for_writing(const void* data, std::size_t bytes) {
   const auto* line = static_cast<const std::byte*>(data);
   for (std::size_t offset = 0; offset < bytes; offset += 64) {

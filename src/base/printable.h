@@ -1,4 +1,4 @@
-// Text that came from elsewhere, made safe for logs and messages.
+// Makes text from another process safe for logs and messages.
 #pragma once
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// Ends the process where the kernel has no random numbers, because nothing could be proved then.
+// Ends the process if the kernel has no random numbers, because no connection could be authenticated then.
 void fill_random(std::span<std::byte> bytes);
 
 // 2 * `bytes` lower-case hexadecimal digits.

@@ -23,11 +23,11 @@ Status refuse(const std::string& path, std::string_view why) {
 Result<Secret> read_secret(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return refuse(path, fmt::format("cannot open the file: {}", errno_text(errno)));
-  // The opened file is examined, not the name, so that it cannot be exchanged in between.
+  // The open file is checked, not the name, so that the file cannot be replaced in between.
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return refuse(path, errno_text(errno));
   if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    return refuse(path, fmt::format("its mode is {:04o}: others than its owner have access to it; chmod 600 it",
+    return refuse(path, fmt::format("its mode is {:04o}: users other than its owner have access to it; run chmod 600",
                                     info.st_mode & 07777U));
   }
   std::string key(kMaxSecretBytes + 1, '\0');
@@ -43,7 +43,7 @@ Result<Secret> read_secret(const std::string& path) {
   key.resize(size);
   if (key.ends_with('\n')) key.pop_back();
   if (key.ends_with('\r')) key.pop_back();
-  if (key.empty()) return refuse(path, "the file is empty; put the job's secret into it");
+  if (key.empty()) return refuse(path, "the file is empty; write the job's secret to it");
   return Secret(std::move(key));
 }
 
@@ -60,7 +60,7 @@ Result<Secret> Secret::from_environment() {
   if (value == nullptr) return Secret();
   if (*value == '\0') {
     return Status(StatusCode::invalid_argument,
-                  "LOCKSTEP_SECRET is set but empty; give it a value, or unset it to run without a secret");
+                  "LOCKSTEP_SECRET is set but empty; set it to a value, or unset it to run without a secret");
   }
   return Secret(value);
 }

@@ -38,7 +38,7 @@ Result<std::unique_ptr<SharedMemory>> SharedMemory::create(std::size_t bytes, co
   }
   if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0) {
     return Status(StatusCode::resource_exhausted,
-                  fmt::format("cannot make shared memory of {} bytes: {}", size, errno_text(errno)));
+                  fmt::format("cannot allocate shared memory of {} bytes: {}", size, errno_text(errno)));
   }
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
     return Status(StatusCode::internal, fmt::format("cannot seal shared memory: {}", errno_text(errno)));
@@ -56,7 +56,7 @@ Result<std::unique_ptr<SharedMemory>> SharedMemory::map(UniqueFd fd, std::size_t
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0 || info.st_size < 0 || static_cast<std::size_t>(info.st_size) < bytes) {
     return Status(StatusCode::protocol_error,
-                  fmt::format("a peer passed shared memory of {} bytes where {} were announced", info.st_size, bytes));
+                  fmt::format("a peer passed shared memory of {} bytes, but announced {}", info.st_size, bytes));
   }
   const std::size_t size = round_to_pages(bytes == 0 ? 1 : bytes);
   auto address = map_fd(fd.get(), size);

@@ -1,5 +1,5 @@
-// Anonymous memory that can be handed to other processes as a file descriptor. The kernel frees it
-// when the last descriptor and mapping are gone, also after kill -9: nothing to clean up.
+// Anonymous memory that can be passed to other processes as a file descriptor. The kernel frees it
+// with its last descriptor and mapping, also after kill -9: nothing to clean up.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class SharedMemory {
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
   int fd() const { return fd_.get(); }
-  // Keeps the mapping, gives up the descriptor.
+  // Closes the descriptor; the mapping stays.
   void close_fd() { fd_.reset(); }
 
  private:

@@ -1,4 +1,4 @@
-// What every collective algorithm gets: the call, and what it may use to carry it out.
+// The arguments of every collective algorithm: the call, and the transports that it may use.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,17 @@
 namespace lockstep {
 
 // One rank's side of one operation. Input and output are either equal (in place) or disjoint.
-// all_gather in place: input is at its place inside output; reduce_scatter likewise.
+// all_gather in place: input is at its place inside output; reduce_scatter: output is at its place inside input.
 struct CollectiveCall {
   OpDescriptor descriptor;
-  const std::byte* input = nullptr;     // null where this rank has none (e.g. scatter, not root)
-  std::byte* output = nullptr;          // null where this rank has none (e.g. reduce, not root)
+  const std::byte* input = nullptr;     // null if this rank has none (e.g. scatter, not root)
+  std::byte* output = nullptr;          // null if this rank has none (e.g. reduce, not root)
   std::span<const std::size_t> counts;  // all_gather_v: elements of each rank
 
   std::size_t element_bytes() const { return element_size(descriptor.dtype); }
   std::size_t count() const { return descriptor.count; }
+  // all_gather_v only.
+  std::size_t count_of(int rank) const { return counts[static_cast<std::size_t>(rank)]; }
 };
 
 // Lives for one operation. Only the thread that runs the operation uses it.

@@ -14,7 +14,7 @@ std::string describe(const OpDescriptor& op) {
 }
 
 Status mismatch_error(int my_rank, const OpDescriptor& mine, int their_rank, const OpDescriptor& theirs) {
-  // Lower rank first, so that all ranks that see the same pair write the same sentence.
+  // Lower rank first, so that all ranks that see the same pair report the same message.
   const bool mine_first = my_rank < their_rank;
   return Status(StatusCode::mismatch,
                 fmt::format("ranks called different operations: rank {} called {}, rank {} called {}; every rank of a "

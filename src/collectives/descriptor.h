@@ -1,4 +1,4 @@
-// What an operation is, in the terms in which all ranks must agree about it.
+// What an operation is: the values that must be equal on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct OpDescriptor {
   std::uint64_t sequence = 0;  // number of the operation in its group, from 1
   OperationKind kind = OperationKind::barrier;
   DType dtype = DType::u8;
-  ReduceOp op = ReduceOp::sum;  // only where the kind reduces
-  std::int32_t root = -1;       // only where the kind has one
+  ReduceOp op = ReduceOp::sum;  // only if the kind reduces
+  std::int32_t root = -1;       // only if the kind has one
   std::uint64_t count = 0;      // elements per rank: all_reduce, reduce, broadcast: of the buffer;
                                 // all_gather, gather: of the input; reduce_scatter, scatter: of the
                                 // output; all_to_all: per pair; all_gather_v: the sum

@@ -4,17 +4,17 @@
 #include <cstring>
 #include <vector>
 
+#include "base/rank_array.h"
+#include "collectives/chunks.h"
 #include "collectives/host/entry.h"
 #include "collectives/host/staging.h"
 #include "collectives/kernels/kernels.h"
-#include "collectives/rank_array.h"
-#include "collectives/slices.h"
 #include "collectives/stream/algorithms.h"
 
 namespace lockstep {
 namespace {
 
-// The two halves of the staging room: what owners are to reduce, and what they have reduced.
+// The two halves of the staging memory: what owners are to reduce, and what they have reduced.
 constexpr std::size_t kInputHalf = 0;
 constexpr std::size_t kResultHalf = 1;
 
@@ -28,7 +28,7 @@ class Hierarchical {
         element_(call.element_bytes()),
         owners_(smallest_host(context.topology)),
         layout_(owners_, kStagingBytes / 2),
-        piece_(layout_.piece_bytes() / element_) {
+        segment_elements_(layout_.segment_bytes() / element_) {
     if (me_ >= owners_) return;
     for (const auto& ranks : context.topology.hosts) column_.push_back(ranks[me_]);
   }
@@ -36,8 +36,9 @@ class Hierarchical {
   Status run() {
     const std::size_t bytes = call_.count() * element_;
     LOCKSTEP_RETURN_IF_ERROR(host_announce_memory(call_, context_, bytes, bytes, false));
-    const std::size_t pieces = (slice_of(call_.count(), owners_, 0, element_).count + piece_ - 1) / piece_;
-    return all_registered() ? run_in_place(pieces, bytes) : run_staged(pieces);
+    const std::size_t longest = aligned_chunk(call_.count(), owners_, 0, element_).count;
+    const std::size_t segments = (longest + segment_elements_ - 1) / segment_elements_;
+    return all_registered() ? run_in_place(segments, bytes) : run_staged(segments);
   }
 
  private:
@@ -53,36 +54,36 @@ class Hierarchical {
     }
     return true;
   }
-  // Piece `index` of an owner's slice, in elements of the whole buffer.
-  Slice piece(std::size_t owner, std::size_t index) const {
-    const Slice whole = slice_of(call_.count(), owners_, owner, element_);
-    const std::size_t begin = std::min(whole.count, index * piece_);
-    return Slice{whole.begin + begin, std::min(piece_, whole.count - begin)};
+  // Segment `index` of an owner's chunk, in elements of the whole buffer.
+  ElementRange segment(std::size_t owner, std::size_t index) const {
+    const ElementRange whole = aligned_chunk(call_.count(), owners_, owner, element_);
+    const std::size_t begin = std::min(whole.count, index * segment_elements_);
+    return ElementRange{whole.begin + begin, std::min(segment_elements_, whole.count - begin)};
   }
   SharedArea& area(std::size_t rank) { return context_.host.area(static_cast<int>(rank)); }
 
   // Step 2, on my output.
-  Status between_hosts(const Slice& part) {
-    std::byte* data = call_.output + part.begin * element_;
-    StreamPart stream{.descriptor = call_.descriptor,
-                      .ranks = column_,
-                      .me = static_cast<std::size_t>(context_.topology.me().host_index),
-                      .input = data,
-                      .output = data,
-                      .count = part.count,
-                      .counts = {},
-                      .divisor = divisor_of(call_, context_),
-                      .slice = static_cast<std::uint16_t>(me_),
-                      .slices = static_cast<std::uint16_t>(owners_)};
+  Status between_hosts(const ElementRange& range) {
+    std::byte* data = call_.output + range.begin * element_;
+    StreamTask task{.descriptor = call_.descriptor,
+                    .ranks = column_,
+                    .me = static_cast<std::size_t>(context_.topology.me().host_index),
+                    .input = data,
+                    .output = data,
+                    .count = range.count,
+                    .counts = {},
+                    .divisor = divisor_of(call_, context_),
+                    .chunk = static_cast<std::uint16_t>(me_),
+                    .chunks = static_cast<std::uint16_t>(owners_)};
     const StreamFunction algorithm = column_.size() == 2                      ? stream_pair
                                      : ring_can_carry(call_.descriptor.dtype) ? stream_ring
                                                                               : stream_direct;
-    return algorithm(stream, *context_.streams, context_.scope);
+    return algorithm(task, *context_.streams, context_.scope);
   }
 
-  Status run_in_place(std::size_t pieces, std::size_t bytes) {
-    RankArray<PeerView> inputs(static_cast<int>(local_size_));
-    RankArray<PeerView> outputs(static_cast<int>(local_size_));
+  Status run_in_place(std::size_t segments, std::size_t bytes) {
+    RankArray<PeerView> inputs(local_size_);
+    RankArray<PeerView> outputs(local_size_);
     for (int rank = 0; rank < static_cast<int>(local_size_); ++rank) {
       auto input = input_view(context_, rank, bytes);
       if (!input.ok()) return input.status();
@@ -91,56 +92,55 @@ class Hierarchical {
       inputs[rank] = std::move(*input);
       outputs[rank] = std::move(*output);
     }
-    for (std::size_t index = 0; index < pieces && owns(); ++index) {
-      const Slice part = piece(me_, index);
-      if (part.count == 0) break;
-      const std::size_t offset = part.begin * element_;
-      reduce_locally(
-          part, [&](std::size_t rank) -> const std::byte* { return inputs[static_cast<int>(rank)].data + offset; });
-      LOCKSTEP_RETURN_IF_ERROR(between_hosts(part));
+    for (std::size_t index = 0; index < segments && owns(); ++index) {
+      const ElementRange range = segment(me_, index);
+      if (range.count == 0) break;
+      const std::size_t offset = range.begin * element_;
+      reduce_locally(range, [&](std::size_t rank) -> const std::byte* { return inputs[rank].data + offset; });
+      LOCKSTEP_RETURN_IF_ERROR(between_hosts(range));
       for (std::size_t rank = 0; rank < local_size_; ++rank) {
         if (rank == me_) continue;
-        std::memcpy(outputs[static_cast<int>(rank)].data + offset, call_.output + offset, part.count * element_);
+        std::memcpy(outputs[rank].data + offset, call_.output + offset, range.count * element_);
       }
     }
     return host_synchronise(context_);
   }
 
-  Status run_staged(std::size_t pieces) {
-    for (std::size_t index = 0; index < pieces; ++index) {
+  Status run_staged(std::size_t segments) {
+    for (std::size_t index = 0; index < segments; ++index) {
       for (std::size_t owner = 0; owner < owners_; ++owner) {
-        const Slice part = piece(owner, index);
-        if (owner == me_ || part.count == 0) continue;
-        std::memcpy(layout_.block(area(me_), kInputHalf, owner), call_.input + part.begin * element_,
-                    part.count * element_);
+        const ElementRange range = segment(owner, index);
+        if (owner == me_ || range.count == 0) continue;
+        std::memcpy(layout_.slot(area(me_), kInputHalf, owner), call_.input + range.begin * element_,
+                    range.count * element_);
       }
       LOCKSTEP_RETURN_IF_ERROR(host_synchronise(context_));
-      if (const Slice part = owns() ? piece(me_, index) : Slice{}; part.count > 0) {
-        reduce_locally(part, [&](std::size_t rank) -> const std::byte* {
-          return rank == me_ ? call_.input + part.begin * element_ : layout_.block(area(rank), kInputHalf, me_);
+      if (const ElementRange range = owns() ? segment(me_, index) : ElementRange{}; range.count > 0) {
+        reduce_locally(range, [&](std::size_t rank) -> const std::byte* {
+          return rank == me_ ? call_.input + range.begin * element_ : layout_.slot(area(rank), kInputHalf, me_);
         });
-        LOCKSTEP_RETURN_IF_ERROR(between_hosts(part));
-        std::memcpy(layout_.block(area(me_), kResultHalf, me_), call_.output + part.begin * element_,
-                    part.count * element_);
+        LOCKSTEP_RETURN_IF_ERROR(between_hosts(range));
+        std::memcpy(layout_.slot(area(me_), kResultHalf, me_), call_.output + range.begin * element_,
+                    range.count * element_);
       }
       LOCKSTEP_RETURN_IF_ERROR(host_synchronise(context_));
       for (std::size_t owner = 0; owner < owners_; ++owner) {
-        const Slice part = piece(owner, index);
-        if (owner == me_ || part.count == 0) continue;
-        std::memcpy(call_.output + part.begin * element_, layout_.block(area(owner), kResultHalf, owner),
-                    part.count * element_);
+        const ElementRange range = segment(owner, index);
+        if (owner == me_ || range.count == 0) continue;
+        std::memcpy(call_.output + range.begin * element_, layout_.slot(area(owner), kResultHalf, owner),
+                    range.count * element_);
       }
     }
     return Status();
   }
 
-  // Step 1: into my output. The division of avg comes at the end of step 2.
+  // Step 1: into my output. avg divides at the end of step 2.
   template <typename Source>
-  void reduce_locally(const Slice& part, const Source& source) {
-    RankArray<const std::byte*> sources(static_cast<int>(local_size_));
-    for (std::size_t rank = 0; rank < local_size_; ++rank) sources[static_cast<int>(rank)] = source(rank);
-    std::byte* target = call_.output + part.begin * element_;
-    reduce(call_.descriptor.dtype, call_.descriptor.op, sources.span(), std::span(&target, 1), part.count);
+  void reduce_locally(const ElementRange& range, const Source& source) {
+    RankArray<const std::byte*> sources(local_size_);
+    for (std::size_t rank = 0; rank < local_size_; ++rank) sources[rank] = source(rank);
+    std::byte* target = call_.output + range.begin * element_;
+    reduce(call_.descriptor.dtype, call_.descriptor.op, sources.span(), std::span(&target, 1), range.count);
   }
 
   const CollectiveCall& call_;
@@ -148,10 +148,10 @@ class Hierarchical {
   const std::size_t local_size_;
   const std::size_t me_;
   const std::size_t element_;
-  const std::size_t owners_;  // slices, and local ranks that own one
+  const std::size_t owners_;  // the number of chunks, and of local ranks that own one
   const StagingLayout layout_;
-  const std::size_t piece_;  // elements
-  std::vector<int> column_;  // the owners of my slice, by host
+  const std::size_t segment_elements_;
+  std::vector<int> column_;  // the owners of my chunk, by host
 };
 
 }  // namespace

@@ -25,7 +25,7 @@ constexpr std::array kAlgorithms = {
     Algorithm::tree,      Algorithm::chain,       Algorithm::hierarchical,
 };
 
-// Where the next algorithm becomes faster; measured, see docs/benchmarks.md.
+// Sizes above which the next algorithm is faster; measured, see docs/benchmarks.md.
 constexpr std::size_t kInlineTotal = std::size_t{32} << 10;  // bytes that every rank reads inline
 constexpr std::size_t kStreamSmall = std::size_t{8} << 10;   // bytes that every rank sends to every rank
 constexpr std::size_t kStreamTree = std::size_t{64} << 10;
@@ -79,7 +79,7 @@ Result<Selector> Selector::create(const Topology& topology, const std::string& o
       for (const auto known_one : kAlgorithms) known.push_back(to_string(known_one));
       return Status(
           StatusCode::invalid_argument,
-          fmt::format("LOCKSTEP_ALGORITHM: '{}' is not an algorithm; known are {}", name, fmt::join(known, ", ")));
+          fmt::format("LOCKSTEP_ALGORITHM: '{}' is not an algorithm; use one of {}", name, fmt::join(known, ", ")));
     }
     bool used = *algorithm == Algorithm::automatic;
     for (const auto kind : kKinds) {
@@ -92,7 +92,7 @@ Result<Selector> Selector::create(const Topology& topology, const std::string& o
     if (!used) {
       return Status(StatusCode::invalid_argument,
                     fmt::format("LOCKSTEP_ALGORITHM: '{}' names no operation that can use it with {} ranks on {} "
-                                "hosts; the table that is in force:\n{}",
+                                "hosts; the algorithms in use:\n{}",
                                 item, selector.size_, selector.hosts_, selector.table()));
     }
   }

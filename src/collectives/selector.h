@@ -28,11 +28,11 @@ std::string_view to_string(Algorithm algorithm);
 class Selector {
  public:
   // `overrides`: "" or "ring" (for every kind that has it) or "all_reduce=ring,broadcast=chain".
-  // Unknown names, or an algorithm that cannot serve this topology, are errors that list what can.
+  // Unknown names, or an algorithm that cannot run on this topology, are errors that list those that can.
   static Result<Selector> create(const Topology& topology, const std::string& overrides);
 
   Algorithm choose(const CollectiveCall& call) const;
-  // For people: one line per kind and size range.
+  // Human-readable: one line per kind and size range.
   std::string table() const;
 
  private:

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "collectives/slices.h"
+#include "collectives/chunks.h"
 
 namespace lockstep {
 namespace {
@@ -38,17 +38,17 @@ TEST(Selector, FollowsTopologyAndSize) {
   EXPECT_EQ(choice(hosts_of({0, 0, 1, 1}), "", all_reduce, DType::f32, 1 << 20), Algorithm::hierarchical);
 }
 
-TEST(Selector, OverridesApplyWhereTheyCan) {
+TEST(Selector, OverridesApplyToOperationsThatCanUseThem) {
   const auto topology = hosts_of({0, 1, 2});
   EXPECT_EQ(choice(topology, "all_reduce=direct", OperationKind::all_reduce, DType::f32, 1 << 20), Algorithm::direct);
   EXPECT_EQ(choice(topology, "all_reduce=direct", OperationKind::broadcast, DType::f32, 1 << 20), Algorithm::chain);
   EXPECT_EQ(choice(topology, "ring,broadcast=tree", OperationKind::broadcast, DType::f32, 1 << 20), Algorithm::tree);
   EXPECT_EQ(choice(topology, "ring", OperationKind::all_reduce, DType::f16, 1 << 20), Algorithm::direct);
   EXPECT_EQ(choice(hosts_of({0, 0}), "inline", OperationKind::all_reduce, DType::f32, 1 << 20), Algorithm::host_shared)
-      << "what does not fit into an announcement goes the usual way";
+      << "what does not fit into an announcement uses the default algorithm";
 }
 
-TEST(Selector, NonsenseIsRefusedWithWhatIsPossible) {
+TEST(Selector, UnknownNamesAreErrorsThatListWhatIsPossible) {
   const auto unknown = Selector::create(hosts_of({0, 0}), "rings");
   EXPECT_NE(unknown.status().message().find("'rings'"), std::string::npos) << unknown.status().message();
   EXPECT_NE(unknown.status().message().find("hierarchical"), std::string::npos);
@@ -64,15 +64,15 @@ TEST(Selector, TheTableNamesEveryOperation) {
   }
 }
 
-TEST(Slices, CoverEverythingOnceOnCacheLines) {
+TEST(AlignedChunks, CoverEveryElementOnceAndBeginOnCacheLines) {
   for (const std::size_t count : {0, 1, 15, 16, 17, 100, 1000, 4097}) {
-    for (const std::size_t parts : {1, 2, 3, 5, 8}) {
+    for (const std::size_t chunks : {1, 2, 3, 5, 8}) {
       std::size_t next = 0;
-      for (std::size_t index = 0; index < parts; ++index) {
-        const Slice slice = slice_of(count, parts, index, 4);
-        EXPECT_EQ(slice.begin, next);
-        EXPECT_TRUE(slice.begin % 16 == 0 || slice.begin == count);
-        next = slice.begin + slice.count;
+      for (std::size_t index = 0; index < chunks; ++index) {
+        const ElementRange chunk = aligned_chunk(count, chunks, index, 4);
+        EXPECT_EQ(chunk.begin, next);
+        EXPECT_TRUE(chunk.begin % 16 == 0 || chunk.begin == count);
+        next = chunk.begin + chunk.count;
       }
       EXPECT_EQ(next, count);
     }

@@ -47,7 +47,7 @@ void check_overlap(std::string_view call, ConstBuffer input, ConstBuffer output,
   const auto* out = static_cast<const std::byte*>(output.data);
   if (input.bytes() == 0 || output.bytes() == 0 || input.data == allowed_input) return;
   if (in < out + output.bytes() && out < in + input.bytes()) {
-    throw_invalid_argument(call, "input and output overlap in a way that is neither apart nor in place");
+    throw_invalid_argument(call, "input and output overlap; they must be disjoint, or in place");
   }
 }
 

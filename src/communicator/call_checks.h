@@ -1,5 +1,5 @@
-// Whether the arguments of a call can be right. Wrong ones throw before anything was issued: the
-// group lives on.
+// Checks of the arguments of a call. Invalid ones throw before anything is issued: the
+// group stays usable.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,11 @@ namespace lockstep {
 void check_reduce_op(std::string_view call, DType dtype, ReduceOp op);
 void check_rank(std::string_view call, std::string_view what, int rank, int size);
 void check_same_type(std::string_view call, ConstBuffer input, ConstBuffer output);
-// `output` must have exactly `expected` elements.
+// `what` has `count` elements and must have exactly `expected`.
 void check_count(std::string_view call, std::string_view what, std::size_t count, std::size_t expected,
                  std::string_view why);
 void check_data(std::string_view call, std::string_view what, ConstBuffer data);
-// Buffers may be equal or `input` may lie at `allowed_offset` bytes into output (or the reverse);
-// any other overlap is refused.
+// Buffers may overlap only if the input begins at `allowed_input`; any other overlap is an error.
 void check_overlap(std::string_view call, ConstBuffer input, ConstBuffer output, const void* allowed_input);
 
 }  // namespace lockstep

@@ -16,7 +16,7 @@ Status run_on(GroupCore& core, IssuedCollective& issued, OperationTimer timer) {
 
 Status CollectiveLane::run(IssuedCollective&& issued) {
   std::uint64_t state = state_.load(std::memory_order_relaxed);  // the exchange below checks it
-  // Acquire: pairs with the release of the turn, by whichever thread ran before.
+  // Acquire: pairs with the release of the turn by the thread that ran before.
   if ((state & (kBusy | kAttention)) == 0 &&
       state_.compare_exchange_strong(state, (state + kOne) | kBusy, std::memory_order_acquire)) {
     issued.call.descriptor.sequence = state / kOne + 1;

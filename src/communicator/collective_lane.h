@@ -1,7 +1,7 @@
-// The order of a group's collectives: one after the other, in the order of issue.
+// Runs a group's collectives one after the other, in the order of issue.
 //
 // A blocking call that finds the lane free runs on the caller's thread: no hand-over, no wake-up.
-// Everything else queues for the lane's own thread, which starts with the first such call.
+// Every other call is queued for the lane's own thread, which starts with the first such call.
 #pragma once
 
 #include <atomic>
@@ -20,10 +20,10 @@
 
 namespace lockstep {
 
-// A collective as it is issued: all but its sequence number, which the lane gives.
+// A collective as it is issued: all but its sequence number, which the lane assigns.
 struct IssuedCollective {
   CollectiveCall call;
-  std::vector<std::size_t> counts = {};  // what call.counts is to show, if anything
+  std::vector<std::size_t> counts = {};  // owns what call.counts refers to while the collective runs
   std::chrono::milliseconds timeout{0};
 };
 
@@ -32,11 +32,11 @@ class CollectiveLane {
   explicit CollectiveLane(std::shared_ptr<GroupCore> core) : core_(std::move(core)) {}
   ~CollectiveLane() { close(); }
 
-  // Blocks until done.
+  // Blocks until the collective is complete or has failed.
   Status run(IssuedCollective&& issued);
-  // The deadline counts from the issue.
+  // Does not block. The deadline counts from the issue.
   Work submit(IssuedCollective&& issued);
-  // Runs what is queued to its end and stops; later calls fail.
+  // Completes what is queued, then stops the thread; later calls fail.
   void close();
 
  private:
@@ -55,8 +55,8 @@ class CollectiveLane {
   const std::shared_ptr<GroupCore> core_;
 
   // The sequence number of the last collective issued, times four, and two flags: kBusy, a thread has
-  // the turn; kAttention, somebody is queued or the lane is closed, so that the short way is shut.
-  // One word, so that a blocking call takes number and turn in one step.
+  // the turn; kAttention, a collective is queued or the lane is closed, so that a blocking call must not run at once.
+  // One atomic, so that a blocking call takes number and turn in one step.
   static constexpr std::uint64_t kBusy = 1;
   static constexpr std::uint64_t kAttention = 2;
   static constexpr std::uint64_t kOne = 4;

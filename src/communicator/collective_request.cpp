@@ -103,7 +103,7 @@ class RequestMaker {
     const auto counts = operation_.counts;
     check_count(call_, "list of counts", counts.size(), size_, "one for each rank");
     check_both();
-    check_count(call_, "input", input_.count, counts[rank_], "as the list of counts says");
+    check_count(call_, "input", input_.count, counts[rank_], "this rank's entry in the list of counts");
     const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
     check_count(call_, "output", output_.count, total, "the sum of the counts");
     const auto before = counts.first(rank_);

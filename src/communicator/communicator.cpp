@@ -21,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-// What CommunicatorOptions::algorithm leaves open, the environment may say.
+// CommunicatorOptions::algorithm, or if it is empty, the environment.
 std::string algorithm_overrides(const CommunicatorOptions& options) {
   if (!options.algorithm.empty()) return options.algorithm;
   const char* value = std::getenv("LOCKSTEP_ALGORITHM");
@@ -166,8 +166,7 @@ std::string Communicator::describe() const {
   std::string text = fmt::format("group '{}': {} ranks on {} host{}, this is rank {}\n", name(), topology.size(),
                                  topology.hosts.size(), topology.hosts.size() == 1 ? "" : "s", topology.rank);
   for (const auto& ranks : topology.hosts) {
-    text += fmt::format("  {}: ranks {}\n", topology.members[static_cast<std::size_t>(ranks.front())].host,
-                        fmt::join(ranks, ", "));
+    text += fmt::format("  {}: ranks {}\n", topology.member(ranks.front()).host, fmt::join(ranks, ", "));
   }
   return text;
 }
@@ -181,12 +180,12 @@ std::shared_ptr<Communicator> Communicator::new_group(std::span<const int> ranks
   const auto invalid = [&](const std::string& why) {
     return Error(Status(StatusCode::invalid_argument, fmt::format("new_group({}): {}", fmt::join(list, ", "), why)));
   };
-  if (std::set<int>(list.begin(), list.end()).size() != list.size()) throw invalid("a rank stands in it twice");
+  if (std::set<int>(list.begin(), list.end()).size() != list.size()) throw invalid("a rank is listed twice");
   for (const int rank : list) {
     if (rank < 0 || rank >= size()) throw invalid(fmt::format("{} is not a rank of {} ranks", rank, size()));
   }
   const auto me = std::find(list.begin(), list.end(), rank());
-  if (me == list.end()) throw invalid(fmt::format("rank {} is not in it; only members call it", rank()));
+  if (me == list.end()) throw invalid(fmt::format("rank {} is not in the list; only members may call it", rank()));
   throw_if_error(health());
 
   int use = 0;
@@ -196,8 +195,8 @@ std::shared_ptr<Communicator> Communicator::new_group(std::span<const int> ranks
   }
   CommunicatorOptions options = impl_->core->options();
   options.name = name.empty() ? fmt::format("{}[{}]", this->name(), fmt::join(list, ",")) : name;
-  // The parent's id is unique in time; the list and how often it was used make the rest unique. As
-  // a hash, so that groups of many ranks, and of subgroups of subgroups, keep short names.
+  // The parent's id is unique; the list and how often it was used distinguish its subgroups. As
+  // a hash, so that groups of many ranks, and subgroups of subgroups, keep short names.
   const std::string origin = fmt::format("{}/{}", impl_->core->group_id(), fmt::join(list, "-"));
   const XXH128_hash_t hash = XXH3_128bits(origin.data(), origin.size());
   const std::string scope = fmt::format("sub/{:016x}{:016x}/{}", hash.high64, hash.low64, use);
@@ -209,13 +208,13 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key, const std:
   std::vector<std::int32_t> all(2 * static_cast<std::size_t>(size()));
   all_gather(ConstBuffer(std::span(mine)), Buffer(std::span(all)));
   if (color < 0) return nullptr;
+  const auto color_of = [&](int rank) { return all[2 * static_cast<std::size_t>(rank)]; };
+  const auto key_of = [&](int rank) { return all[2 * static_cast<std::size_t>(rank) + 1]; };
   std::vector<int> members;
   for (int rank = 0; rank < size(); ++rank) {
-    if (all[2 * static_cast<std::size_t>(rank)] == color) members.push_back(rank);
+    if (color_of(rank) == color) members.push_back(rank);
   }
-  std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
-    return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
-  });
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return key_of(a) < key_of(b); });
   return new_group(members, name);
 }
 

@@ -1,4 +1,4 @@
-// The inside of a Communicator.
+// The implementation of Communicator.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ class Communicator::Impl {
   // Throws Error.
   static std::shared_ptr<Communicator> make(MeshFactory factory, const std::string& scope, int rank, int size,
                                             const CommunicatorOptions& options);
-  // The two halves of Communicator::create, for whoever also needs the store. Throw Error.
+  // The two halves of Communicator::create, for callers that also need the store. Throw Error.
   static MeetingPoint find(const InitOptions& options);
   static std::shared_ptr<Communicator> at(const MeetingPoint& where, const CommunicatorOptions& options);
   // The same with a secret that is not the environment's.

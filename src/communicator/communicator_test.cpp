@@ -149,7 +149,7 @@ TEST_P(Threads, AsynchronousOperationsRunInOrderOfIssue) {
   });
 }
 
-TEST_P(Threads, SubgroupsRunBesideTheirParent) {
+TEST_P(Threads, SubgroupsRunAlongsideTheirParent) {
   on_all_ranks(groups_, [&](Communicator& group) {
     const auto half = group.split(group.rank() % 2, -group.rank());
     std::vector<std::int64_t> in_half(3, group.rank());
@@ -195,7 +195,7 @@ Status error_of(const std::function<void()>& call) {
   return Status();
 }
 
-TEST(ProcessGroupErrors, DifferentOperationsFailOnAllRanksAndNameBothSides) {
+TEST(CommunicatorErrors, DifferentOperationsFailOnAllRanksAndNameBothSides) {
   const auto groups = Communicator::create_threads(3, {.timeout = 20s});
   on_all_ranks(groups, [](Communicator& group) {
     std::vector<float> data(group.rank() == 1 ? 11 : 10);
@@ -205,11 +205,11 @@ TEST(ProcessGroupErrors, DifferentOperationsFailOnAllRanksAndNameBothSides) {
     EXPECT_NE(status.message().find("count 10"), std::string::npos) << status.message();
     EXPECT_NE(status.message().find("rank 1"), std::string::npos) << status.message();
     const Status later = error_of([&] { group.barrier(); });
-    EXPECT_EQ(later.code(), StatusCode::mismatch) << "a dead group says so at once";
+    EXPECT_EQ(later.code(), StatusCode::mismatch) << "a failed group reports it at once";
   });
 }
 
-TEST(ProcessGroupErrors, AMismatchSaysWhatWasCalledBefore) {
+TEST(CommunicatorErrors, AMismatchReportsWhatWasCalledBefore) {
   const auto message_after = [](int barriers) {
     std::string message;
     on_all_ranks(Communicator::create_threads(2), [&](Communicator& group) {
@@ -226,10 +226,10 @@ TEST(ProcessGroupErrors, AMismatchSaysWhatWasCalledBefore) {
   EXPECT_NE(message_after(7).find(" called barrier #5, barrier #6, barrier #7)"), std::string::npos);
 }
 
-TEST(ProcessGroupErrors, ARankThatDoesNotComeIsNamedAtTheDeadline) {
+TEST(CommunicatorErrors, ARankThatDoesNotTakePartIsNamedAtTheDeadline) {
   const auto groups = Communicator::create_threads(3, {.timeout = 20s});
   on_all_ranks(groups, [](Communicator& group) {
-    group.barrier();  // so that a thread that starts late is not taken for missing
+    group.barrier();  // so that a thread that starts late does not count as missing
     if (group.rank() == 2) {
       while (group.health().ok()) std::this_thread::sleep_for(5ms);
       return;
@@ -241,20 +241,20 @@ TEST(ProcessGroupErrors, ARankThatDoesNotComeIsNamedAtTheDeadline) {
   });
 }
 
-TEST(ProcessGroupErrors, AbortEndsPendingOperationsEverywhere) {
+TEST(CommunicatorErrors, AbortEndsPendingOperationsOnAllRanks) {
   const auto groups = Communicator::create_threads(2, {.timeout = 20s});
   std::vector<float> data(100000);
   const Work waiting = groups[0]->all_reduce_async(std::span(data));
   std::vector<float> message(1);
   const Work receiving = groups[1]->recv_async(std::span(message), 0);
-  groups[1]->abort("somebody pulled the plug");
+  groups[1]->abort("the operator stopped the job");
   const Status status = waiting.wait(Deadline::after(10s));
   EXPECT_EQ(status.code(), StatusCode::aborted) << status.to_string();
-  EXPECT_NE(status.message().find("pulled the plug"), std::string::npos);
+  EXPECT_NE(status.message().find("stopped the job"), std::string::npos);
   EXPECT_EQ(receiving.wait(Deadline::after(10s)).code(), StatusCode::aborted);
 }
 
-TEST(ProcessGroupErrors, APeerThatLeftIsNamed) {
+TEST(CommunicatorErrors, APeerThatLeftIsNamed) {
   auto groups = Communicator::create_threads(2, {.timeout = 20s});
   on_all_ranks(groups, [](Communicator& group) { group.barrier(); });
   const Group survivor = groups[0];
@@ -264,7 +264,7 @@ TEST(ProcessGroupErrors, APeerThatLeftIsNamed) {
   EXPECT_NE(status.message().find("has left the group"), std::string::npos) << status.message();
 }
 
-TEST(ProcessGroupErrors, WrongArgumentsThrowAndLeaveTheGroupAlive) {
+TEST(CommunicatorErrors, InvalidArgumentsThrowAndLeaveTheGroupUsable) {
   const auto group = Communicator::create_threads(1)[0];
   std::vector<float> data(4);
   EXPECT_EQ(error_of([&] { group->all_reduce(std::span(data), {.op = ReduceOp::bit_and}); }).code(),

@@ -19,7 +19,7 @@ bool FailureState::set(Status reason) {
   }
   const std::uint64_t one = 1;
   if (::write(stop_fd_.get(), &one, sizeof(one)) < 0) {
-    // Cannot happen to a fresh eventfd; whoever polls also looks at the flag every 100 ms.
+    // Cannot happen with a new eventfd; threads that poll also check the flag every 100 ms.
   }
   return true;
 }

@@ -1,4 +1,4 @@
-// Whether a group is dead, and why. The first failure wins; all threads learn of it at once.
+// Whether a group has failed, and why. The first failure counts; all threads are notified at once. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -16,11 +16,11 @@ class FailureState {
   // True if this was the first.
   bool set(Status reason);
   bool failed() const { return stop_.load(std::memory_order_acquire); }  // pairs with the release in set()
-  // Ok while the group lives.
+  // Ok while the group has not failed.
   Status reason() const;
 
   const std::atomic<bool>& stop_flag() const { return stop_; }
-  // Turns readable, for ever, at the first failure.
+  // Becomes readable at the first failure, and stays so.
   int stop_fd() const { return stop_fd_.get(); }
 
  private:

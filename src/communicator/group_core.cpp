@@ -20,12 +20,12 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds kGoodbyeFlush{500};
-// How long a failed operation waits for others to leave it: they are at most in a reduction, which
+// How long a failed operation waits for other ranks to leave it: at most they are in a reduction, which
 // takes some ten milliseconds.
 constexpr std::chrono::milliseconds kWithdrawal{300};
 
-// What can be seen of a process of this host whose connection has ended.
-std::string fate_of(std::int64_t pid) {
+// What the kernel reports of a process of this host whose connection has ended.
+std::string process_state(std::int64_t pid) {
   constexpr const char* kEnded = "its process has ended";
   if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return kEnded;
   std::ifstream stat(fmt::format("/proc/{}/stat", pid));
@@ -36,14 +36,14 @@ std::string fate_of(std::int64_t pid) {
   char state = '?';
   unsigned flags = 0;
   std::sscanf(line.c_str() + name_end + 2, "%c %*d %*d %*d %*d %*d %u", &state, &flags);
-  // The kernel closes connections before the process becomes a zombie; this flag (PF_EXITING) tells.
+  // The kernel closes connections before the process becomes a zombie; this flag (PF_EXITING) is set by then.
   constexpr unsigned kExiting = 0x4;
   const bool ended = state == 'Z' || state == 'X' || (flags & kExiting) != 0;
-  return ended ? kEnded : "its process is still there";
+  return ended ? kEnded : "its process still exists";
 }
 
-std::vector<UniqueFd> take_links(Mesh& mesh, UniqueFd PeerLinks::*which) {
-  std::vector<UniqueFd> links;
+RankVector<UniqueFd> take_links(Mesh& mesh, UniqueFd PeerLinks::*which) {
+  RankVector<UniqueFd> links;
   for (auto& peer : mesh.links) links.push_back(std::move(peer.*which));
   return links;
 }
@@ -65,7 +65,7 @@ GroupCore::GroupCore(Mesh mesh, const CommunicatorOptions& options, Selector sel
       host_(std::move(mesh.host)),
       streams_(make_streams(mesh)),
       message_links_(take_links(mesh, &PeerLinks::messages)),
-      progress_(static_cast<std::size_t>(topology_.size())) {
+      progress_(topology_.size()) {
   // The last step: from here on the control thread calls back.
   control_ = std::make_unique<ControlPlane>(take_links(mesh, &PeerLinks::control), options_.peer_timeout, *this);
   control_->start();
@@ -75,9 +75,7 @@ GroupCore::~GroupCore() { leave(); }
 
 std::string GroupCore::describe_group() const { return fmt::format("group '{}'", options_.name); }
 
-std::string GroupCore::describe_rank(int rank) const {
-  return topology_.members[static_cast<std::size_t>(rank)].describe();
-}
+std::string GroupCore::describe_rank(int rank) const { return topology_.member(rank).describe(); }
 
 void GroupCore::set_failure_listener(std::function<void()> listener) {
   const std::lock_guard lock(mutex_);
@@ -94,7 +92,8 @@ Status GroupCore::run_collective(const CollectiveCall& call, OperationTimer time
     host_->leave();
   }
   if (status.ok()) {
-    completed_.store(call.descriptor.sequence, std::memory_order_relaxed);  // read by heartbeats: a report, no more
+    // Relaxed: heartbeats report it; nothing depends on it.
+    completed_.store(call.descriptor.sequence, std::memory_order_relaxed);
     history_[call.descriptor.sequence % history_.size()] = call.descriptor;
     return status;
   }
@@ -103,8 +102,8 @@ Status GroupCore::run_collective(const CollectiveCall& call, OperationTimer time
   return failure_of(describe(call.descriptor), timer.elapsed());
 }
 
-// A rank that only sends, as the root of a broadcast, goes on before the others see what it sent: then
-// the difference shows in a later operation, and the one that differed is among those before.
+// A rank that only sends, such as the root of a broadcast, continues before the others see what it sent: then
+// the mismatch shows in a later operation, and the operation that differed is among the earlier ones.
 Status GroupCore::with_history(const Status& status) const {
   const std::uint64_t completed = completed_.load(std::memory_order_relaxed);  // written by this thread
   if (status.code() != StatusCode::mismatch || completed == 0) return status;
@@ -119,18 +118,18 @@ Status GroupCore::with_history(const Status& status) const {
 void GroupCore::withdraw_from_host() {
   const auto is_gone = [this](int rank) {
     const std::lock_guard lock(mutex_);
-    return progress_[static_cast<std::size_t>(rank)].gone;
+    return progress_[rank].gone;
   };
   if (host_->withdraw(is_gone, Deadline::after(kWithdrawal))) return;
   log_warn(
-      "{} has failed, but a rank of this host is still in its last operation; it may write to buffers in "
+      "{} has failed, but a rank of this host has not yet left its last operation; it may still write to buffers in "
       "registered memory for a moment",
       describe_group());
 }
 
 void GroupCore::mark_gone(int rank) {
   const std::lock_guard lock(mutex_);
-  progress_[static_cast<std::size_t>(rank)].gone = true;
+  progress_[rank].gone = true;
 }
 
 void GroupCore::fail(const Status& reason) {
@@ -154,7 +153,7 @@ Status GroupCore::failure_of(const std::string& operation, Deadline::Duration el
 
 void GroupCore::leave() {
   if (left_.exchange(true)) return;
-  // Whoever sees us go must first learn why the group is dead, or it would blame us.
+  // A peer that sees us leave must first learn why the group has failed, or it would blame us.
   if (failure_.failed()) control_->broadcast(Abort{failure_.reason()});
   control_->broadcast(Goodbye{completed_.load(std::memory_order_relaxed)});  // written by a thread that is done
   control_->flush_and_stop(Deadline::after(kGoodbyeFlush));
@@ -162,13 +161,13 @@ void GroupCore::leave() {
 
 Status GroupCore::expect_all_peers(std::uint64_t sequence) const {
   const std::lock_guard lock(mutex_);
-  for (std::size_t rank = 0; rank < progress_.size(); ++rank) {
+  for (int rank = 0; rank < progress_.size(); ++rank) {
     const auto& peer = progress_[rank];
     if (!peer.left || peer.completed >= sequence) continue;
     return Status(StatusCode::peer_lost,
                   fmt::format("{} has left the group (its program destroyed it) after operation #{}, but rank {} "
                               "called operation #{}; every rank must issue the same collectives",
-                              describe_rank(static_cast<int>(rank)), peer.completed, topology_.rank, sequence));
+                              describe_rank(rank), peer.completed, topology_.rank, sequence));
   }
   return Status();
 }
@@ -177,15 +176,15 @@ std::vector<int> GroupCore::not_yet_at(std::uint64_t sequence) const {
   const std::lock_guard lock(mutex_);
   std::vector<int> ranks;
   for (int rank = 0; rank < topology_.size(); ++rank) {
-    const auto& peer = progress_[static_cast<std::size_t>(rank)];
-    const bool there = peer.completed >= sequence || (peer.waiting && peer.waiting->sequence >= sequence);
-    if (rank != topology_.rank && !there) ranks.push_back(rank);
+    const auto& peer = progress_[rank];
+    const bool reached = peer.completed >= sequence || (peer.waiting && peer.waiting->sequence >= sequence);
+    if (rank != topology_.rank && !reached) ranks.push_back(rank);
   }
   return ranks;
 }
 
-Status GroupCore::exchange_progress(const OpDescriptor& op, bool tell) {
-  if (tell) {
+Status GroupCore::exchange_progress(const OpDescriptor& op, bool tell_peers) {
+  if (tell_peers) {
     {
       const std::lock_guard lock(mutex_);
       waiting_ = op;
@@ -194,7 +193,7 @@ Status GroupCore::exchange_progress(const OpDescriptor& op, bool tell) {
   }
   const std::lock_guard lock(mutex_);
   for (int rank = 0; rank < topology_.size(); ++rank) {
-    const auto& theirs = progress_[static_cast<std::size_t>(rank)].waiting;
+    const auto& theirs = progress_[rank].waiting;
     if (theirs && theirs->sequence == op.sequence && *theirs != op) {
       return mismatch_error(topology_.rank, op, rank, *theirs);
     }
@@ -207,39 +206,39 @@ void GroupCore::stop_waiting() {
   waiting_.reset();
 }
 
-std::uint32_t GroupCore::publish_memory(std::shared_ptr<const SharedMemory> memory) {
-  const std::uint32_t id = host_->add_own_segment({memory->data(), memory->size(), memory});
+std::uint32_t GroupCore::publish_region(std::shared_ptr<const SharedMemory> memory) {
+  const std::uint32_t id = host_->add_own_region({memory->data(), memory->size(), memory});
   for (const int rank : topology_.local_ranks()) {
-    if (rank != topology_.rank) control_->send(rank, SegmentAdded{id, memory->size()}, memory);
+    if (rank != topology_.rank) control_->send(rank, RegionAdded{id, memory->size()}, memory);
   }
   return id;
 }
 
-void GroupCore::withdraw_memory(std::uint32_t segment) {
-  host_->drop_own_segment(segment);
+void GroupCore::withdraw_region(std::uint32_t region) {
+  host_->drop_own_region(region);
   for (const int rank : topology_.local_ranks()) {
-    if (rank != topology_.rank) control_->send(rank, SegmentDropped{segment});
+    if (rank != topology_.rank) control_->send(rank, RegionDropped{region});
   }
 }
 
-void GroupCore::map_peer_segment(int rank, const SegmentAdded& added, UniqueFd fd) {
+void GroupCore::map_peer_region(int rank, const RegionAdded& added, UniqueFd fd) {
   auto memory = SharedMemory::map(std::move(fd), added.bytes);
   if (!memory.ok()) return fail(memory.status().with_context("registered memory of " + describe_rank(rank)));
   (*memory)->close_fd();
   std::shared_ptr<SharedMemory> shared = std::move(*memory);
-  const int local = topology_.members[static_cast<std::size_t>(rank)].local_index;
-  host_->add_peer_segment(local, added.id, {shared->data(), shared->size(), shared});
+  const int local = topology_.member(rank).local_index;
+  host_->add_peer_region(local, added.id, {shared->data(), shared->size(), shared});
 }
 
 void GroupCore::on_control_message(int rank, ControlMessage message, UniqueFd fd) {
-  auto& peer = progress_[static_cast<std::size_t>(rank)];
+  auto& peer = progress_[rank];
   if (const auto* heartbeat = std::get_if<Heartbeat>(&message)) {
     const std::lock_guard lock(mutex_);
     peer.completed = heartbeat->completed;
     peer.waiting = heartbeat->waiting;
   } else if (const auto* abort = std::get_if<Abort>(&message)) {
-    // Passed on, although whoever sent it has told the others as well: they may see our end before
-    // they read that.
+    // Forwarded, although the sender has sent it to the others as well: they may see our connection
+    // end before they read that.
     fail(abort->reason);
   } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
     {
@@ -247,25 +246,25 @@ void GroupCore::on_control_message(int rank, ControlMessage message, UniqueFd fd
       peer.completed = goodbye->completed;
       peer.left = true;
     }
-    host_->ring_bell();  // whoever waits for this rank looks again
-  } else if (const auto* added = std::get_if<SegmentAdded>(&message)) {
-    map_peer_segment(rank, *added, std::move(fd));
-  } else if (const auto* dropped = std::get_if<SegmentDropped>(&message)) {
-    host_->drop_peer_segment(topology_.members[static_cast<std::size_t>(rank)].local_index, dropped->id);
+    host_->ring_bell();  // ranks that wait for this one check again
+  } else if (const auto* added = std::get_if<RegionAdded>(&message)) {
+    map_peer_region(rank, *added, std::move(fd));
+  } else if (const auto* dropped = std::get_if<RegionDropped>(&message)) {
+    host_->drop_peer_region(topology_.member(rank).local_index, dropped->id);
   }
 }
 
 void GroupCore::on_control_closed(int rank, const std::string& how) {
-  const auto& member = topology_.members[static_cast<std::size_t>(rank)];
+  const auto& member = topology_.member(rank);
   mark_gone(rank);
   {
     const std::lock_guard lock(mutex_);
-    if (progress_[static_cast<std::size_t>(rank)].left) return;
+    if (progress_[rank].left) return;
   }
   const bool same_host = member.host_index == topology_.me().host_index;
   fail(Status(StatusCode::peer_lost,
               fmt::format("{} was lost: {} without a goodbye{}; see that rank's output for the reason",
-                          member.describe(), how, same_host ? ", and " + fate_of(member.pid) : "")));
+                          member.describe(), how, same_host ? ", and " + process_state(member.pid) : "")));
 }
 
 void GroupCore::on_control_silent(int rank, Deadline::Duration silence) {
@@ -273,7 +272,7 @@ void GroupCore::on_control_silent(int rank, Deadline::Duration silence) {
   fail(Status(
       StatusCode::peer_lost,
       fmt::format("{} was lost: nothing heard from it for {:.1f} s (limit {:.1f} s); its process is stopped, its "
-                  "host is down or overloaded, or the link to it is cut",
+                  "host is down or overloaded, or the network connection to it is down",
                   describe_rank(rank), seconds(silence), seconds(options_.peer_timeout))));
 }
 

@@ -1,7 +1,7 @@
-// What all parts of one rank's group share: the mesh, the failure state, the control plane, and
-// what is known of the peers. Carries out one collective at a time; the lanes decide when.
+// The state that the lanes of a communicator share: the mesh, the failure state, the control plane, and
+// the progress of the peers. Runs one collective at a time; the lane decides when.
 //
-// Threads: run_collective is called by one thread at a time (the lane sees to it). fail, the
+// Threads: run_collective is called by one thread at a time (the lane ensures this). fail, the
 // accessors and the registration of memory may be called from any thread. The control thread
 // calls the ControlEvents.
 #pragma once
@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rank_vector.h"
 #include "collectives/context.h"
 #include "collectives/selector.h"
 #include "communicator/control/control_plane.h"
@@ -42,31 +43,31 @@ class GroupCore final : public ControlEvents {
   std::string describe_group() const;
   // "rank 2 (host node7, pid 4711)"
   std::string describe_rank(int rank) const;
-  std::vector<UniqueFd> take_message_links() { return std::move(message_links_); }
+  RankVector<UniqueFd> take_message_links() { return std::move(message_links_); }
   // Called (from any thread) when the group fails, after the state is set.
   void set_failure_listener(std::function<void()> listener);
 
-  // Runs the collective on this thread. The error names the operation; the group is dead then.
+  // Runs the collective on this thread. An error names the operation; the group has failed then.
   Status run_collective(const CollectiveCall& call, OperationTimer timer);
 
-  // Kills the group with this reason, here and on all peers. Only the first reason counts.
+  // Fails the group with this reason, here and on all peers. Only the first reason counts.
   void fail(const Status& reason);
   // The error of `operation` ("all_reduce(...) #17") in a group that has failed, after `elapsed`.
   Status failure_of(const std::string& operation, Deadline::Duration elapsed) const;
-  // Says goodbye and ends the connections.
+  // Sends a goodbye and closes the connections.
   void leave();
 
-  // Whether this rank can be expected to come to collective `sequence`; otherwise why not.
+  // Ok if all peers can still reach collective `sequence`; otherwise the error names a rank that has left the group.
   Status expect_all_peers(std::uint64_t sequence) const;
-  // Ranks that, as far as is known, have not come to `sequence`.
+  // Ranks that, as far as is known, have not reached `sequence`.
   std::vector<int> not_yet_at(std::uint64_t sequence) const;
-  // Tells the peers that this rank waits in `op`, and compares with what they wait in.
-  Status exchange_progress(const OpDescriptor& op, bool tell);
+  // Compares `op` with what the peers wait in. `tell_peers`: first tells them that this rank waits in `op`.
+  Status exchange_progress(const OpDescriptor& op, bool tell_peers);
   void stop_waiting();
 
-  // Makes memory visible to the ranks of this host; returns its segment's number.
-  std::uint32_t publish_memory(std::shared_ptr<const SharedMemory> memory);
-  void withdraw_memory(std::uint32_t segment);
+  // Makes memory visible to the ranks of this host; returns the number of its region.
+  std::uint32_t publish_region(std::shared_ptr<const SharedMemory> memory);
+  void withdraw_region(std::uint32_t region);
 
   void on_control_message(int rank, ControlMessage message, UniqueFd fd) override;
   void on_control_closed(int rank, const std::string& how) override;
@@ -77,16 +78,16 @@ class GroupCore final : public ControlEvents {
   struct PeerProgress {
     std::uint64_t completed = 0;
     std::optional<OpDescriptor> waiting;
-    bool left = false;  // said goodbye after `completed`
+    bool left = false;  // sent a goodbye after `completed`
     bool gone = false;  // its connection has ended, or it is silent
   };
 
-  // After a failed operation: no peer that can still be reached touches our memory any more.
+  // After a failed operation: ensures that no peer that can still be reached accesses our memory any more.
   void withdraw_from_host();
   void mark_gone(int rank);
-  // `status` with what this rank called before, where ranks called different operations.
+  // If ranks called different operations: `status` with what this rank called before.
   Status with_history(const Status& status) const;
-  void map_peer_segment(int rank, const SegmentAdded& added, UniqueFd fd);
+  void map_peer_region(int rank, const RegionAdded& added, UniqueFd fd);
 
   // Constant after construction.
   const Topology topology_;
@@ -95,7 +96,7 @@ class GroupCore final : public ControlEvents {
   const Selector selector_;
   const std::unique_ptr<HostTransport> host_;
   std::unique_ptr<StreamTransport> streams_;
-  std::vector<UniqueFd> message_links_;
+  RankVector<UniqueFd> message_links_;
 
   // Own synchronisation.
   FailureState failure_;
@@ -103,10 +104,10 @@ class GroupCore final : public ControlEvents {
   std::atomic<bool> left_{false};
 
   // Owned by the thread that runs the current collective.
-  std::array<OpDescriptor, 3> history_;  // the latest that were completed here, each at its number modulo 3
+  std::array<OpDescriptor, 3> history_;  // the latest operations completed here, each at its sequence number modulo 3
 
   mutable std::mutex mutex_;
-  std::vector<PeerProgress> progress_;   // guarded by mutex_; by rank
+  RankVector<PeerProgress> progress_;    // guarded by mutex_
   std::optional<OpDescriptor> waiting_;  // guarded by mutex_; the collective that waits long here
   std::function<void()> on_failure_;     // guarded by mutex_
 

@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Shorter waits are everyday life and not worth a message to the peers.
+// Shorter waits are normal and not worth a message to the peers.
 constexpr milliseconds kLongWait{50};
 
 }  // namespace
@@ -32,30 +32,30 @@ Status OpScope::check(std::span<const int> waiting_for) {
   return Status();
 }
 
-// Those who have not come at all are the reason; a rank that we wait for may itself wait for them.
+// Ranks that have not reached the operation are the cause; a rank that we wait for may itself wait for them.
 std::string OpScope::name_missing(std::span<const int> waiting_for) const {
   auto missing = core_.not_yet_at(op_.sequence);
-  const bool not_come = !missing.empty();
-  if (!not_come) missing.assign(waiting_for.begin(), waiting_for.end());
+  const bool not_reached = !missing.empty();
+  if (!not_reached) missing.assign(waiting_for.begin(), waiting_for.end());
   std::vector<std::string> names;
   names.reserve(missing.size());
   for (const int rank : missing) names.push_back(core_.describe_rank(rank));
   return fmt::format("{} {}", fmt::join(names, ", "),
-                     not_come ? "did not come to this operation" : "came, but did not finish its part");
+                     not_reached ? "did not reach this operation" : "reached this operation, but did not complete it");
 }
 
 Status OpScope::timeout_error(std::span<const int> waiting_for) {
   return Status(
       StatusCode::timed_out,
       fmt::format("{} on rank {} reached its deadline after {:.1f} s: {}; is it stuck, slower than the timeout, "
-                  "or did it take another path through the program?",
+                  "or on a different code path?",
                   describe(op_), core_.topology().rank, seconds(timer_.elapsed()), name_missing(waiting_for)));
 }
 
 void OpScope::warn_when_due(std::span<const int> waiting_for) {
   const auto waited = timer_.elapsed();
   if (waited < next_warning_) return;
-  // Others who wait say so at about the time when we do: whoever warns sooner blames them too.
+  // Other waiting ranks report that at about the same time as we do: an earlier warning would blame them too.
   if (!told_peers_ || Deadline::Clock::now() - *told_peers_ < kLongWait) return;
   next_warning_ *= 2;
   log_warn("{} of {} has waited {:.1f} s: {}; it fails in {:.1f} s", describe(op_), core_.describe_group(),

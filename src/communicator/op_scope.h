@@ -1,5 +1,5 @@
 // The WaitScope of one collective: its deadline, the group's failure, warnings, and the search for
-// whoever does not come.
+// the ranks that have not reached it.
 #pragma once
 
 #include <optional>

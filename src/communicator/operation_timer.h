@@ -1,4 +1,4 @@
-// When an operation began and until when it may take.
+// When an operation began and by when it must be complete.
 #pragma once
 
 #include <algorithm>
@@ -8,14 +8,14 @@
 
 namespace lockstep {
 
-// The clock is read when it is first asked for: an operation that never waits long, as most do not,
-// saves the reading, and one that does starts counting at most a spin (50 us) late. Used by one
+// The clock is first read when a value is needed: an operation that never waits long, as most do not,
+// saves reading it, and one that does starts counting at most a spin (50 us) late. Used by one
 // thread at a time.
 class OperationTimer {
  public:
   explicit OperationTimer(std::chrono::milliseconds timeout) : timeout_(timeout) {}
 
-  // Starts counting, unless it counts already.
+  // Starts counting, unless it has already started.
   Deadline::Clock::time_point start() {
     if (started_ == Deadline::Clock::time_point::min()) started_ = Deadline::Clock::now();
     return started_;

@@ -1,4 +1,4 @@
-// What stands behind a RegisteredMemory.
+// The implementation of RegisteredMemory.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace lockstep::detail {
 
 class Registration {
  public:
-  // `bytes` of it were asked for; the rest of its last page is nobody's.
+  // The user asked for `bytes` of it; the rest of its last page is unused.
   Registration(std::shared_ptr<SharedMemory> memory, std::size_t bytes, const std::shared_ptr<GroupCore>& core)
-      : memory_(std::move(memory)), bytes_(bytes), core_(core), segment_(core->publish_memory(memory_)) {}
+      : memory_(std::move(memory)), bytes_(bytes), core_(core), region_(core->publish_region(memory_)) {}
   ~Registration() {
-    // A group that is gone has taken its bookkeeping with it; the memory itself is ours.
-    if (const auto core = core_.lock()) core->withdraw_memory(segment_);
+    // If the group is already destroyed, so is its list of regions; the memory itself is ours.
+    if (const auto core = core_.lock()) core->withdraw_region(region_);
   }
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
@@ -29,7 +29,7 @@ class Registration {
   const std::shared_ptr<SharedMemory> memory_;
   const std::size_t bytes_;
   const std::weak_ptr<GroupCore> core_;
-  const std::uint32_t segment_;
+  const std::uint32_t region_;
 };
 
 }  // namespace lockstep::detail

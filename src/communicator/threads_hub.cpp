@@ -20,7 +20,7 @@ Result<Mesh> ThreadsHub::join(const std::string& scope, int rank, int size, Dead
   const auto index = static_cast<std::size_t>(rank);
   if (static_cast<int>(meeting->present.size()) != size || meeting->present[index]) {
     return Status(StatusCode::already_exists,
-                  fmt::format("two threads claim rank {} of '{}', or they differ about its size", rank, scope));
+                  fmt::format("two threads claim rank {} of '{}', or they disagree on its size", rank, scope));
   }
   meeting->present[index] = true;
   if (++meeting->count == size) {
@@ -38,7 +38,7 @@ Result<Mesh> ThreadsHub::join(const std::string& scope, int rank, int size, Dead
     }
     meeting->present[index] = false;
     --meeting->count;
-    return Status(StatusCode::timed_out, fmt::format("forming '{}': of {} ranks these did not come: {}", scope, size,
+    return Status(StatusCode::timed_out, fmt::format("forming '{}': of {} ranks, these did not join: {}", scope, size,
                                                      fmt::join(missing, ", ")));
   }
   LOCKSTEP_RETURN_IF_ERROR(meeting->status);

@@ -17,8 +17,8 @@ namespace lockstep {
 // Thread-safe.
 class ThreadsHub {
  public:
-  // Blocks until all `size` ranks have come to `scope`, or the deadline: then it names who is
-  // missing.
+  // Blocks until all `size` ranks have called it with this `scope`, or until the deadline; the error then names the
+  // missing ranks.
   Result<Mesh> join(const std::string& scope, int rank, int size, Deadline deadline);
 
  private:
@@ -27,7 +27,7 @@ class ThreadsHub {
     int count = 0;
     int taken = 0;
     Status status;
-    std::vector<Mesh> meshes;  // filled when all are there
+    std::vector<Mesh> meshes;  // filled when all ranks have joined
   };
   std::mutex mutex_;
   std::condition_variable changed_;

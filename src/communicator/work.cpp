@@ -12,7 +12,7 @@ void WorkState::complete(Status outcome) {
   {
     const std::lock_guard lock(mutex_);
     outcome_ = std::move(outcome);
-    settled_ = true;  // continuations that come from now on run at once
+    settled_ = true;  // continuations added from now on run at once
     continuations = std::move(continuations_);
   }
   for (const auto& continuation : continuations) continuation(outcome_);

@@ -1,4 +1,4 @@
-// What the copies of a Work share.
+// The state that the copies of a Work share.
 #pragma once
 
 #include <atomic>
@@ -15,15 +15,15 @@ namespace lockstep::detail {
 
 class WorkState {
  public:
-  // Before anybody else has this state: for operations on a device, which are complete when they are in its queue.
-  // Every wait that finds the operation complete without an error calls `arrival`, on its own thread, and returns what
-  // it says: this is where the waiting thread's stream is made to wait.
+  // Before this state is shared: for operations on a device, which are complete when they are in its queue.
+  // Every wait that finds the operation complete without an error calls `arrival`, on its own thread, and returns
+  // its result: `arrival` makes the waiting thread's stream wait for the operation.
   void set_arrival(std::function<Status()> arrival) { arrival_ = std::move(arrival); }
   // Once, by the thread that ran the operation.
   void complete(Status outcome);
 
   bool done() const { return done_.load(std::memory_order_acquire); }  // pairs with the release in complete()
-  // The outcome, or timed_out if it is not there by the deadline.
+  // The outcome, or timed_out if the operation is not complete by the deadline.
   Status wait(Deadline deadline);
   Status outcome() const;
   void then(std::function<void(const Status&)> continuation);

@@ -33,7 +33,7 @@ TEST(Work, AFailureIsThrownAndKept) {
   EXPECT_EQ(work.error().code(), StatusCode::peer_lost);
 }
 
-TEST(Work, ContinuationsRunOnceWhetherTheyComeEarlyOrLate) {
+TEST(Work, ContinuationsRunOnceWhetherAddedBeforeOrAfterCompletion) {
   for (int round = 0; round < 200; ++round) {
     auto state = std::make_shared<detail::WorkState>();
     const Work work(state);
@@ -59,7 +59,7 @@ TEST(Work, EveryWaitThatSucceedsArrivesOnItsOwnThread) {
   const Work work(state);
   EXPECT_EQ(work.wait(Deadline::after(1ms)).code(), StatusCode::timed_out);
   state->complete(Status());
-  EXPECT_TRUE(arrived.empty()) << "only those who wait arrive";
+  EXPECT_TRUE(arrived.empty()) << "only waits call arrival";
   work.wait();
   std::thread other([&] { work.wait(); });
   const std::thread::id other_id = other.get_id();
@@ -79,7 +79,7 @@ TEST(Work, AFailureOnArrivalIsThrownAndAFailedOperationDoesNotArrive) {
   EXPECT_EQ(Work(failed).wait(Deadline::after(5s)).code(), StatusCode::peer_lost);
 }
 
-TEST(Work, AnEmptyOneIsComplete) {
+TEST(Work, AnEmptyWorkIsComplete) {
   EXPECT_TRUE(Work().is_completed());
   Work().wait();
 }

@@ -87,12 +87,12 @@ Result<std::shared_ptr<Store>> visit(const Member& member, const Secret& secret,
     return Status(StatusCode::peer_lost,
                   fmt::format("the process of {} has ended: {} at its door {}", member.describe(), how, member.door));
   };
-  switch (knock(resolved->front(), deadline)) {
-    case Knock::refused: return lost("nobody listens");
-    case Knock::silent:
+  switch (probe_address(resolved->front(), deadline)) {
+    case ProbeResult::refused: return lost("nobody listens");
+    case ProbeResult::silent:
       return Status(StatusCode::timed_out,
                     fmt::format("no answer at the door {} of {}", member.door, member.describe()));
-    case Knock::answered: break;
+    case ProbeResult::answered: break;
   }
   auto store = TcpStore::connect(address->host, address->port, secret, deadline);
   if (!store.ok()) return store.status();

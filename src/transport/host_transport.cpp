@@ -19,16 +19,16 @@ using std::chrono::milliseconds;
 
 // How long to spin before sleeping: about as long as a sleep and a wake cost together.
 constexpr microseconds kSpin{50};
-// How often to give way before sleeping when there are more ranks than processors: by then every
-// rank has had its turn, so whoever is still missing is busy elsewhere.
+// How often to yield before sleeping when there are more ranks than processors: by then every
+// rank has run once, so a rank that is still missing is busy with something else.
 constexpr int kYields = 40;
-// How long to look for the last ranks to come on other processors before giving way: about as long as
-// those need to let all of their ranks run once.
+// How long to wait for the last ranks, which run on other processors, before yielding: about as long as
+// those processors need to run each of their ranks once.
 constexpr microseconds kRotation{10};
-// The kernel has its own mind about who runs where; where they differ, it is to win.
+// Moves are rare, so that the kernel's own placement of threads prevails.
 constexpr milliseconds kBetweenMoves{2};
 constexpr milliseconds kLongestSleep{50};
-// So much of the next announcement is taken back ahead of time.
+// How much of the next announcement is prefetched for writing.
 constexpr std::size_t kPrefetchPayload = 1024;
 constexpr int kPrefetchPeers = 4;
 constexpr std::size_t kWatchedPayload = 256;
@@ -56,24 +56,24 @@ HostTransport::HostTransport(Config config)
     : config_(std::move(config)),
       oversubscribed_(is_oversubscribed(config_)),
       processors_(processors_in(area(local_rank()).cpus)),
-      where_(config_.areas.size()),
-      peers_(config_.areas.size()) {}
+      processor_of_(config_.areas.size()),
+      peers_(local_size()) {}
 
 void HostTransport::note_processor(int processor) {
-  // Relaxed: a hint, that nothing depends on. Written only when it changes, so that its line stays in
-  // everybody's cache.
+  // Relaxed: a hint; nothing depends on it. Written only when it changes, so that its line stays in
+  // the caches of all ranks.
   auto& noted = area(local_rank()).processor.value;
   const auto here = static_cast<std::uint32_t>(processor);
   if (noted.load(std::memory_order_relaxed) != here) noted.store(here, std::memory_order_relaxed);
 }
 
-void HostTransport::leave_loaded_processor() {
+void HostTransport::leave_oversubscribed_processor() {
   for (int local = 0; local < local_size(); ++local) {
     // Relaxed: as in note_processor.
-    where_[static_cast<std::size_t>(local)] =
-        static_cast<int>(area(local).processor.value.load(std::memory_order_relaxed));
+    const std::uint32_t processor = area(local).processor.value.load(std::memory_order_relaxed);
+    processor_of_[static_cast<std::size_t>(local)] = static_cast<int>(processor);
   }
-  const int target = less_loaded_processor(where_, local_rank(), processors_);
+  const int target = less_oversubscribed_processor(processor_of_, local_rank(), processors_);
   if (target < 0) return;
   const auto now = Deadline::Clock::now();
   if (now < next_move_) return;
@@ -82,14 +82,14 @@ void HostTransport::leave_loaded_processor() {
   note_processor(::sched_getcpu());
 }
 
-// Relaxed: the store of the ticket in publish() carries it to withdraw().
+// Relaxed: the store of the ticket in publish() makes it visible to withdraw().
 void HostTransport::enter() { area(local_rank()).inside.value.store(1, std::memory_order_relaxed); }
-// Release: pairs with the acquire in withdraw(). What was written to others' memory is there by then.
+// Release: pairs with the acquire in withdraw(). What was written to the memory of other ranks is visible by then.
 void HostTransport::leave() { area(local_rank()).inside.value.store(0, std::memory_order_release); }
 
 bool HostTransport::withdraw(const std::function<bool(int)>& is_gone, Deadline deadline) {
-  // Sequentially consistent, as publish() and the loads in wait_announced(): a rank either finds this
-  // announcement gone, or we see its own, and with it that it is inside.
+  // Sequentially consistent, as publish() and the loads in wait_announced(): a rank either finds that this
+  // announcement was withdrawn, or we see its own announcement, and with it that the rank is inside.
   area(local_rank()).slots[ticket_ % 2].ticket.store(0);
   const auto is_outside = [&](int local) {
     for (auto& slot : area(local).slots) static_cast<void>(slot.ticket.load());
@@ -109,7 +109,7 @@ Announcement& HostTransport::next_announcement() { return area(local_rank()).slo
 
 void HostTransport::publish() {
   ++ticket_;
-  // A peer that has come before us: its line travels while we wait for ours, not after.
+  // If a peer has announced before us: its cache line is transferred while we wait for ours, not after.
   if (local_size() <= kPrefetchPeers) {
     for (int local = 0; local < local_size(); ++local) __builtin_prefetch(&announcement(local));
   }
@@ -121,21 +121,19 @@ void HostTransport::publish() {
   signal_arrival();
 }
 
-const Announcement& HostTransport::announcement(int local) const {
-  return config_.areas[static_cast<std::size_t>(local)]->slots[ticket_ % 2];
-}
+const Announcement& HostTransport::announcement(int local) const { return config_.area(local).slots[ticket_ % 2]; }
 
 Status HostTransport::wait_announced(WaitScope& scope) {
   const std::size_t watched = last_payload_ <= kWatchedPayload ? last_payload_ : 0;
   Status status = wait_until(scope, [this, watched](int local) {
     const auto& theirs = announcement(local);
     if (theirs.ticket.load() == ticket_) return true;
-    // A payload of few lines is to come together with the ticket, not after it.
+    // A payload of few lines shall arrive together with the ticket, not after it.
     for (std::size_t line = 0; line < watched; line += kCacheLine) __builtin_prefetch(theirs.payload + line);
     return false;
   });
-  // Everybody is done with the other slot now. Taking it back from the caches of those who read it
-  // can begin while we go on, and is over when we next announce.
+  // No rank uses the other slot any more. The transfer of its lines from the readers' caches
+  // proceeds in the background, and is complete when we next announce.
   prefetch_for_writing(&next_announcement(), std::min(last_payload_, kPrefetchPayload) + kCacheLine);
   return status;
 }
@@ -159,11 +157,11 @@ void HostTransport::signal_arrival() {
   auto& host = area(0);
   expected_ += static_cast<std::uint32_t>(local_size());
   if (oversubscribed_) {
-    // Waking a rank before the last one has arrived would only make it run, look, and sleep again.
+    // Waking a rank before the last one has arrived would only make it run, check, and sleep again.
     // At least, not equal: a rank that saw our arrival may count its next one before we count ours.
     const std::uint32_t arrivals = host.arrivals.value.fetch_add(1) + 1;
-    const bool all_here = static_cast<std::int32_t>(arrivals - expected_) >= 0;
-    if (!all_here) return;
+    const bool all_arrived = static_cast<std::int32_t>(arrivals - expected_) >= 0;
+    if (!all_arrived) return;
   }
   if (host.sleepers.value.load() != 0) ring_bell();
 }
@@ -174,13 +172,13 @@ void HostTransport::ring_bell() {
   futex_wake_all(bell);
 }
 
-// Returns whether `ready` came true in the time given.
+// Returns whether `ready` became true in the time given.
 template <typename Ready>
 bool HostTransport::spin(const WaitScope& scope, Deadline::Duration how_long, const Ready& ready) const {
-  constexpr int kTurnsPerLookAtTheClock = 64;
+  constexpr int kTurnsPerClockRead = 64;
   auto until = Deadline::Clock::time_point::min();
   while (!scope.stopped()) {
-    for (int turn = 0; turn < kTurnsPerLookAtTheClock; ++turn) {
+    for (int turn = 0; turn < kTurnsPerClockRead; ++turn) {
       if (ready()) return true;
       cpu_relax();
     }
@@ -191,16 +189,16 @@ bool HostTransport::spin(const WaitScope& scope, Deadline::Duration how_long, co
   return false;
 }
 
-// The busy part of a wait where ranks share processors. Returns whether `ready` came true.
+// The first phase of a wait on an oversubscribed host, without sleeping. Returns whether `ready` became true.
 template <typename Ready, typename MissingHere>
-bool HostTransport::give_way(const WaitScope& scope, const Ready& ready, const MissingHere& missing_here) {
+bool HostTransport::yield(const WaitScope& scope, const Ready& ready, const MissingHere& missing_here) {
   if (ready()) return true;
-  leave_loaded_processor();
+  leave_oversubscribed_processor();
   bool has_spun = false;
   for (int turn = 0; turn < kYields && !scope.stopped(); ++turn) {
     if (ready()) return true;
-    // Whoever would run here instead has come as well, and could only look: looking ourselves spares
-    // two switches, and the operation ends here the moment the last one comes elsewhere.
+    // All ranks of this processor have arrived: after a yield they could only check, too. Checking here saves
+    // two context switches, and the wait ends as soon as the last rank arrives on another processor.
     if (!has_spun && !missing_here()) {
       has_spun = true;
       if (spin(scope, kRotation, ready)) return true;
@@ -214,7 +212,7 @@ bool HostTransport::give_way(const WaitScope& scope, const Ready& ready, const M
 template <typename Ready>
 Status HostTransport::wait_until(WaitScope& scope, const Ready& ready_peer) {
   const int size = local_size();
-  int first_missing = 0;  // all below are there: what has come does not go away
+  int first_missing = 0;  // all ranks below are ready, and stay so
   const auto ready = [&] {
     while (first_missing < size && ready_peer(first_missing)) ++first_missing;
     return first_missing == size;
@@ -222,13 +220,13 @@ Status HostTransport::wait_until(WaitScope& scope, const Ready& ready_peer) {
   const auto missing_here = [&] {
     const auto here = static_cast<std::uint32_t>(::sched_getcpu());
     for (int local = first_missing; local < size; ++local) {
-      // Relaxed: a hint, that nothing depends on.
+      // Relaxed: a hint; nothing depends on it.
       const bool shares = area(local).processor.value.load(std::memory_order_relaxed) == here;
       if (shares && !ready_peer(local)) return true;
     }
     return false;
   };
-  if (oversubscribed_ ? give_way(scope, ready, missing_here) : spin(scope, kSpin, ready)) return Status();
+  if (oversubscribed_ ? yield(scope, ready, missing_here) : spin(scope, kSpin, ready)) return Status();
 
   auto& host = area(0);
   host.sleepers.value.fetch_add(1);
@@ -248,72 +246,72 @@ Status HostTransport::wait_until(WaitScope& scope, const Ready& ready_peer) {
   return status;
 }
 
-std::uint32_t HostTransport::add_own_segment(Segment segment) {
-  const std::lock_guard lock(segments_mutex_);
-  const std::uint32_t id = next_segment_++;
-  own_by_address_.emplace(segment.data, id);
-  own_.emplace(id, std::move(segment));
+std::uint32_t HostTransport::add_own_region(Region region) {
+  const std::lock_guard lock(regions_mutex_);
+  const std::uint32_t id = next_region_++;
+  own_by_address_.emplace(region.data, id);
+  own_.emplace(id, std::move(region));
   return id;
 }
 
-void HostTransport::drop_own_segment(std::uint32_t id) {
-  const std::lock_guard lock(segments_mutex_);
+void HostTransport::drop_own_region(std::uint32_t id) {
+  const std::lock_guard lock(regions_mutex_);
   const auto entry = own_.find(id);
   if (entry == own_.end()) return;
   own_by_address_.erase(entry->second.data);
   own_.erase(entry);
 }
 
-void HostTransport::add_peer_segment(int local, std::uint32_t id, Segment segment) {
+void HostTransport::add_peer_region(int local, std::uint32_t id, Region region) {
   {
-    const std::lock_guard lock(segments_mutex_);
-    peers_[static_cast<std::size_t>(local)].insert_or_assign(id, std::move(segment));
+    const std::lock_guard lock(regions_mutex_);
+    peers_[local].insert_or_assign(id, std::move(region));
   }
-  segment_came_.notify_all();
+  region_added_.notify_all();
 }
 
-void HostTransport::drop_peer_segment(int local, std::uint32_t id) {
-  const std::lock_guard lock(segments_mutex_);
-  peers_[static_cast<std::size_t>(local)].erase(id);
+void HostTransport::drop_peer_region(int local, std::uint32_t id) {
+  const std::lock_guard lock(regions_mutex_);
+  peers_[local].erase(id);
 }
 
 MemoryRef HostTransport::find(const void* data, std::size_t bytes) const {
   const auto* first = static_cast<const std::byte*>(data);
   if (config_.one_address_space) {
-    return MemoryRef{.segment = 1, .offset = reinterpret_cast<std::uintptr_t>(first)};
+    return MemoryRef{.region = 1, .offset = reinterpret_cast<std::uintptr_t>(first)};
   }
-  const std::lock_guard lock(segments_mutex_);
+  const std::lock_guard lock(regions_mutex_);
   auto after = own_by_address_.upper_bound(first);
   if (after == own_by_address_.begin()) return {};
   const auto& [start, id] = *std::prev(after);
   const auto offset = static_cast<std::size_t>(first - start);
   const std::size_t size = own_.at(id).size;
   if (offset > size || bytes > size - offset) return {};
-  return MemoryRef{.segment = id, .offset = offset};
+  return MemoryRef{.region = id, .offset = offset};
 }
 
 Result<PeerView> HostTransport::resolve(int local, MemoryRef ref, std::size_t bytes, WaitScope& scope) {
   if (config_.one_address_space) return PeerView{reinterpret_cast<std::byte*>(ref.offset), nullptr};
 
-  std::unique_lock lock(segments_mutex_);
-  auto& segments = local == local_rank() ? own_ : peers_[static_cast<std::size_t>(local)];
-  auto entry = segments.find(ref.segment);
-  while (entry == segments.end()) {
-    segment_came_.wait_for(lock, kLongestSleep);
-    entry = segments.find(ref.segment);
-    if (entry != segments.end()) break;
+  std::unique_lock lock(regions_mutex_);
+  auto& regions = local == local_rank() ? own_ : peers_[local];
+  auto entry = regions.find(ref.region);
+  while (entry == regions.end()) {
+    region_added_.wait_for(lock, kLongestSleep);
+    entry = regions.find(ref.region);
+    if (entry != regions.end()) break;
     lock.unlock();
     const int rank = group_rank(local);
     LOCKSTEP_RETURN_IF_ERROR(scope.check(std::span(&rank, 1)));
     lock.lock();
   }
-  const Segment& segment = entry->second;
-  if (ref.offset > segment.size || bytes > segment.size - ref.offset) {
+  const Region& region = entry->second;
+  if (ref.offset > region.size || bytes > region.size - ref.offset) {
     return Status(StatusCode::protocol_error,
-                  fmt::format("rank {} announced {} bytes at offset {} of its registered segment {}, which has {}",
-                              group_rank(local), bytes, ref.offset, ref.segment, segment.size));
+                  fmt::format("rank {} announced {} bytes at offset {} of its registered region {}, which has {} bytes",
+                              group_rank(local), bytes, ref.offset, ref.region, region.size));
   }
-  return PeerView{segment.data + ref.offset, segment.hold};
+  return PeerView{region.data + ref.offset, region.hold};
 }
 
 }  // namespace lockstep

@@ -1,11 +1,11 @@
-// Ranks of one host (or of one process) through memory that all of them see.
+// Communication between ranks of one host (or of one process) through memory that all of them map.
 //
-// Which memory that is (memfds passed between processes, or plain memory between threads) is the
-// business of shm/ and inproc/; this class and the host algorithms see only pointers.
+// shm/ and inproc/ provide the memory (memfds passed between processes, or plain memory between
+// threads); this class and the host algorithms use only pointers.
 //
 // Threads: announce, arrive and the waits are called by one thread at a time (the one that runs
-// the group's current operation). find, resolve, ring_bell and the bookkeeping of segments may be
-// called from any thread.
+// the group's current operation). find, resolve, ring_bell and the functions that add and drop regions
+// may be called from any thread.
 #pragma once
 
 #include <condition_variable>
@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "base/rank_vector.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
 #include "transport/shared_area.h"
@@ -25,14 +26,14 @@
 
 namespace lockstep {
 
-// A peer's registered memory as seen here. Valid while `hold` lives, even if the peer frees it.
+// A peer's registered memory, as mapped here. Valid while `hold` lives, even if the peer frees it.
 struct PeerView {
   std::byte* data = nullptr;
   std::shared_ptr<const void> hold = {};
 };
 
-// Memory of this or another rank that local ranks map.
-struct Segment {
+// Registered memory of this or another rank, which all local ranks map.
+struct Region {
   std::byte* data = nullptr;
   std::size_t size = 0;
   std::shared_ptr<const void> hold = {};
@@ -45,34 +46,36 @@ class HostTransport {
     std::vector<int> ranks = {};          // group rank of each local rank
     std::vector<SharedArea*> areas = {};  // by local rank
     std::shared_ptr<void> memory = {};    // keeps the areas mapped
-    // All ranks live in this address space: any memory can be used in place by any rank.
+    // All ranks are in this address space: any memory can be used in place by any rank.
     bool one_address_space = false;
+
+    SharedArea& area(int local) const { return *areas[static_cast<std::size_t>(local)]; }
   };
   explicit HostTransport(Config config);
 
   int local_rank() const { return config_.local_rank; }
   int local_size() const { return static_cast<int>(config_.areas.size()); }
   int group_rank(int local) const { return config_.ranks[static_cast<std::size_t>(local)]; }
-  SharedArea& area(int local) { return *config_.areas[static_cast<std::size_t>(local)]; }
-  // More ranks than processors: waiting means giving way, not spinning.
+  SharedArea& area(int local) { return config_.area(local); }
+  // More ranks than processors: waiting ranks yield instead of spinning.
   bool oversubscribed() const { return oversubscribed_; }
 
-  // Around every operation: between the two, this rank may touch registered memory of the others.
+  // Around every operation: between the two, this rank may access registered memory of the others.
   void enter();
   void leave();
-  // After an operation has failed here: sees to it that the others do not touch this rank's memory any
-  // more, which its user is free to use again. Takes the announcement back, so that nobody begins to,
-  // and waits until those who have begun are outside. `is_gone(rank)`: not to be waited for, because
-  // its process has ended or is silent. False at the deadline.
+  // After an operation has failed here: ensures that other ranks no longer access this rank's memory,
+  // so that its user may use it again. Withdraws the announcement, so that no rank starts to access it,
+  // and waits until the ranks that have started are outside. Does not wait for a rank for which `is_gone(rank)`
+  // is true, because its process has ended or is silent. False at the deadline.
   bool withdraw(const std::function<bool(int)>& is_gone, Deadline deadline);
 
   // The slot for my next announcement: fill it (all but the ticket), then publish().
   Announcement& next_announcement();
   void publish();
-  // Says that the next announcement's payload will have so many bytes: their lines are taken back
-  // from the readers' caches side by side, not one after the other.
+  // The next announcement's payload will have this many bytes: prefetches their cache lines from the
+  // readers' caches in parallel, not one after the other.
   void prepare_payload(std::size_t bytes);
-  // The announcement of a local rank that belongs to my latest one; after wait_announced().
+  // The announcement of a local rank for the operation of my latest one; after wait_announced().
   const Announcement& announcement(int local) const;
   // Waits until all local ranks have announced.
   Status wait_announced(WaitScope& scope);
@@ -82,17 +85,17 @@ class HostTransport {
   void arrive();
   Status wait_arrived(WaitScope& scope);
 
-  // Makes those who wait in this host's memory look at their WaitScope again.
+  // Wakes the ranks of this host that wait here, so that they check their WaitScope again.
   void ring_bell();
 
-  // Registered memory. Segments are numbered by their owner, from 1.
-  std::uint32_t add_own_segment(Segment segment);
-  void drop_own_segment(std::uint32_t id);
-  void add_peer_segment(int local, std::uint32_t id, Segment segment);
-  void drop_peer_segment(int local, std::uint32_t id);
-  // Where [data, data + bytes) lies in my registered memory; segment 0 if it does not.
+  // Registered memory. Regions are numbered by their owner, from 1.
+  std::uint32_t add_own_region(Region region);
+  void drop_own_region(std::uint32_t id);
+  void add_peer_region(int local, std::uint32_t id, Region region);
+  void drop_peer_region(int local, std::uint32_t id);
+  // Where [data, data + bytes) is in my registered memory; region 0 if it is not in it.
   MemoryRef find(const void* data, std::size_t bytes) const;
-  // A peer's memory. Waits for its segment if that is still under way to us.
+  // A peer's memory. Waits until its region is mapped here, or until the scope ends the wait.
   Result<PeerView> resolve(int local, MemoryRef ref, std::size_t bytes, WaitScope& scope);
 
  private:
@@ -101,10 +104,10 @@ class HostTransport {
   template <typename Ready>
   bool spin(const WaitScope& scope, Deadline::Duration how_long, const Ready& ready) const;
   template <typename Ready, typename MissingHere>
-  bool give_way(const WaitScope& scope, const Ready& ready, const MissingHere& missing_here);
+  bool yield(const WaitScope& scope, const Ready& ready, const MissingHere& missing_here);
   void signal_arrival();
   void note_processor(int processor);
-  void leave_loaded_processor();
+  void leave_oversubscribed_processor();
 
   // Constant after construction.
   const Config config_;
@@ -114,18 +117,18 @@ class HostTransport {
   // Owned by the thread that runs the current operation.
   std::uint32_t ticket_ = 0;  // of my latest announcement
   std::size_t last_payload_ = 0;
-  std::vector<int> where_;  // the processor of each local rank, as last noted
+  std::vector<int> processor_of_;  // each local rank, as last noted
   Deadline::Clock::time_point next_move_{};
   std::uint32_t arrived_ = 0;   // my arrivals
   std::uint32_t expected_ = 0;  // arrivals of all ranks at the latest synchronisation point (wraps)
 
-  // Guarded by segments_mutex_.
-  mutable std::mutex segments_mutex_;
-  std::condition_variable segment_came_;
-  std::uint32_t next_segment_ = 1;
+  // Guarded by regions_mutex_.
+  mutable std::mutex regions_mutex_;
+  std::condition_variable region_added_;
+  std::uint32_t next_region_ = 1;
   std::map<const std::byte*, std::uint32_t> own_by_address_;
-  std::map<std::uint32_t, Segment> own_;
-  std::vector<std::map<std::uint32_t, Segment>> peers_;
+  std::map<std::uint32_t, Region> own_;
+  RankVector<std::map<std::uint32_t, Region>> peers_;  // by local rank
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// How ranks of one host leave an operation that has failed.
+// How ranks of one host leave a failed operation.
 #include "transport/host_transport.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ class LeavingAFailedOperation : public testing::Test {
   std::vector<bool> gone_ = {false, false};
 };
 
-TEST_F(LeavingAFailedOperation, WaitsForThoseWhoAreInIt) {
+TEST_F(LeavingAFailedOperation, WaitsForRanksThatAreInIt) {
   begin(0);
   begin(1);
   rank(0).leave();
@@ -59,7 +59,7 @@ TEST_F(LeavingAFailedOperation, WaitsForThoseWhoAreInIt) {
   EXPECT_TRUE(withdraw(0));
 }
 
-TEST_F(LeavingAFailedOperation, DoesNotWaitForTheDead) {
+TEST_F(LeavingAFailedOperation, DoesNotWaitForRanksThatAreGone) {
   begin(0);
   begin(1);
   rank(0).leave();
@@ -67,7 +67,7 @@ TEST_F(LeavingAFailedOperation, DoesNotWaitForTheDead) {
   EXPECT_TRUE(withdraw(0));
 }
 
-TEST_F(LeavingAFailedOperation, LetsNobodyBeginAnyMore) {
+TEST_F(LeavingAFailedOperation, KeepsOtherRanksFromStartingIt) {
   begin(0);
   rank(0).leave();
   EXPECT_TRUE(withdraw(0));

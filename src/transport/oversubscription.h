@@ -1,21 +1,21 @@
-// Ranks that crowd on few processors while others stand idle.
+// Spreads the ranks of an oversubscribed host over its processors.
 //
-// The kernel spreads threads that run for long. Ranks that exceed processors and run many short
-// operations give way all the time, and are left for tens of milliseconds where they woke up, all of
-// them on one processor perhaps, which doubles the time of every operation. They know of each other
-// where they run, and the last of a crowd moves.
+// The kernel spreads threads that run for long. If there are more ranks than processors and they run many short
+// operations, they yield all the time, and the kernel leaves them for tens of milliseconds on the processor on which
+// they woke up: perhaps all on one, which doubles the time of every operation. So each rank publishes its processor,
+// and the last rank of an oversubscribed one moves.
 #pragma once
 
 #include <span>
 
 namespace lockstep {
 
-// The processor to which `me` is to move, or -1: the emptiest of `allowed`, by the count of ranks in
-// `where`, if the own one has at least two more, and `me` is the last rank there.
-int less_loaded_processor(std::span<const int> where, int me, std::span<const int> allowed);
+// The processor to which rank `me` shall move, or -1: the one of `allowed` with the fewest ranks, if that of `me` has
+// at least two more, and `me` is the last rank there. `processor_of` holds the processor of each rank.
+int less_oversubscribed_processor(std::span<const int> processor_of, int me, std::span<const int> allowed);
 
-// Moves the calling thread to `processor`, if it may run there; where it may run stays as it was.
-// Fails silently: it is a matter of speed.
+// Moves the calling thread to `processor`, if it may run there; its affinity stays as it was.
+// Fails silently, because it is only for speed.
 void move_to_processor(int processor);
 
 }  // namespace lockstep

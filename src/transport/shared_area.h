@@ -1,10 +1,10 @@
-// The layout of the memory through which ranks of one host talk. Each rank owns one area, which
+// The layout of the memory through which ranks of one host communicate. Each rank owns one area, which
 // all local ranks map.
 //
-// An operation starts with every rank *announcing* itself: it writes what it is about to do, and a
-// small payload if that is all there is to move, into one of its two slots, and publishes it by
+// An operation starts with an *announcement* by every rank: it writes what it is about to do, and the
+// payload if that is small, into one of its two slots, and publishes it by
 // storing the slot's ticket. Slots alternate. A rank reuses a slot two announcements later, when
-// it has seen everybody's next announcement, which they made only after they were done with this
+// it has seen the next announcement of every rank, which each made only after it was done with this
 // one: so two slots are enough, and no acknowledgement is needed.
 #pragma once
 
@@ -22,14 +22,14 @@ inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kInlineCapacity = std::size_t{32} << 10;
 // Payloads up to this size share the cache line of the announcement: one line moves between cores.
 inline constexpr std::size_t kSameLinePayload = 32;
-// Room through which private memory is staged.
+// Staging memory of each rank, through which private memory is copied.
 inline constexpr std::size_t kStagingBytes = std::size_t{8} << 20;
 
-// Where a buffer lies in registered memory. Segment 0: it does not.
+// Where a buffer is in registered memory. Region 0: it is not in registered memory.
 struct MemoryRef {
-  std::uint32_t segment = 0;
+  std::uint32_t region = 0;
   std::uint64_t offset = 0;
-  bool registered() const { return segment != 0; }
+  bool registered() const { return region != 0; }
 };
 
 struct alignas(kCacheLine) Announcement {
@@ -41,9 +41,9 @@ struct alignas(kCacheLine) Announcement {
   std::uint32_t digest;
   union {
     std::byte small_payload[kSameLinePayload];
-    struct {  // where no payload is inside
+    struct {  // if there is no payload inside
       std::uint64_t input_offset, output_offset;
-      std::uint32_t input_segment, output_segment;
+      std::uint32_t input_region, output_region;
     } memory;
   };
   std::byte payload[kInlineCapacity];
@@ -57,16 +57,16 @@ struct alignas(kCacheLine) PaddedAtomic {
 
 struct SharedArea {
   Announcement slots[2];
-  PaddedAtomic inside;     // 1 while the owner runs an operation and may touch the others' registered memory
+  PaddedAtomic inside;     // 1 while the owner runs an operation and may access the others' registered memory
   PaddedAtomic arrived;    // how many times the owner has arrived at a synchronisation point inside operations
-  PaddedAtomic processor;  // on which the owner last announced: a hint to those who wait; only when oversubscribed
+  PaddedAtomic processor;  // on which the owner last announced: a hint to waiting ranks; only if oversubscribed
 
   // Used in the area of local rank 0 only.
-  PaddedAtomic bell;      // futex: rung for those who sleep
-  PaddedAtomic sleepers;  // how many sleep or are about to
-  PaddedAtomic arrivals;  // all arrivals and announcements of all ranks; only when oversubscribed
+  PaddedAtomic bell;      // futex: changed to wake sleeping ranks
+  PaddedAtomic sleepers;  // how many ranks sleep or are about to
+  PaddedAtomic arrivals;  // all arrivals and announcements of all ranks; only if oversubscribed
 
-  alignas(kCacheLine) cpu_set_t cpus;  // where the owner may run; written before the group stands
+  alignas(kCacheLine) cpu_set_t cpus;  // on which the owner may run; written before the group is established
   alignas(4096) std::byte staging[kStagingBytes];
 };
 

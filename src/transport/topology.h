@@ -1,4 +1,4 @@
-// Who is in a group and who shares a host with whom. Constant once the group stands.
+// The ranks of a group, and which of them share a host. Constant once the group is established.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@ namespace lockstep {
 
 struct Member {
   int rank = 0;
-  std::string host;  // name for people; ranks share a host by probing, not by this name
+  std::string host;  // human-readable; which ranks share a host is found by probing, not by this name
   std::int64_t pid = 0;
   int host_index = 0;   // index into Topology::hosts
   int local_index = 0;  // index into hosts[host_index]
-  // Hosts may be containers of one machine. Empty and 0: it cannot be told.
+  // Hosts may be containers of one machine. Empty and 0: unknown.
   std::string machine = {};  // equal for ranks of one machine
   int processors = 0;        // of the machine
 
@@ -29,7 +29,8 @@ struct Topology {
   bool oversubscribed = false;
 
   int size() const { return static_cast<int>(members.size()); }
-  const Member& me() const { return members[static_cast<std::size_t>(rank)]; }
+  const Member& member(int r) const { return members[static_cast<std::size_t>(r)]; }
+  const Member& me() const { return member(rank); }
   const std::vector<int>& local_ranks() const { return hosts[static_cast<std::size_t>(me().host_index)]; }
   int local_rank() const { return me().local_index; }
   int local_size() const { return static_cast<int>(local_ranks().size()); }

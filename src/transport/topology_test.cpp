@@ -27,18 +27,18 @@ TEST(Topology, NumbersHostsByTheirFirstRank) {
   EXPECT_EQ(topology.local_size(), 2);
 }
 
-TEST(Topology, IsCrowdedWhereAMachineHasMoreRanksThanProcessors) {
+TEST(Topology, IsOversubscribedIfAMachineHasMoreRanksThanProcessors) {
   EXPECT_FALSE(make_topology(0, members({"a", "a", "b", "b"}, 2)).oversubscribed);
   EXPECT_TRUE(make_topology(0, members({"a", "b", "a", "a"}, 2)).oversubscribed);
   EXPECT_FALSE(make_topology(0, members({"a", "b", "a", "a"}, 4)).oversubscribed);
 }
 
-TEST(Topology, IsNotCrowdedWhereThatCannotBeTold) {
+TEST(Topology, IsNotOversubscribedIfMachineOrProcessorsAreUnknown) {
   EXPECT_FALSE(make_topology(0, members({"", "", ""}, 2)).oversubscribed);
   EXPECT_FALSE(make_topology(0, members({"a", "a", "a"}, 0)).oversubscribed);
 }
 
-TEST(Topology, IsCrowdedForAllIfForOneWhoSeesFewerProcessors) {
+TEST(Topology, IsOversubscribedOnAllRanksIfItIsOnOneThatSeesFewerProcessors) {
   auto some = members({"a", "a", "a"}, 64);
   some[1].processors = 2;
   for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(make_topology(rank, some).oversubscribed);

@@ -1,4 +1,4 @@
-// Each algorithm, forced upon every operation that it can carry out.
+// Each algorithm, forced for every operation that it supports.
 #include "conformance/conformance.h"
 
 namespace lockstep::conformance {

@@ -18,7 +18,7 @@ constexpr std::size_t kLead = 3;
 constexpr std::size_t kGuardBytes = 192;  // around the largest buffer
 constexpr std::byte kUntouched{0xa5};
 
-// The shape of a call for one rank, in elements. In place, input and output share a room and begin
+// The shape of a call for one rank, in elements. In place, input and output share a buffer and begin
 // at their offsets there; otherwise both offsets are 0.
 struct Shape {
   std::size_t input = 0;
@@ -177,7 +177,7 @@ const Bytes& Values::reduced(DType dtype, ReduceOp op) {
   return bytes;
 }
 
-Rooms::Rooms(Communicator& group, std::size_t max_bytes)
+TestBuffers::TestBuffers(Communicator& group, std::size_t max_bytes)
     : private_input_(max_bytes + kGuardBytes),
       private_output_(max_bytes + kGuardBytes),
       registered_input_(group.allocate(max_bytes + kGuardBytes)),
@@ -187,7 +187,7 @@ std::size_t largest_buffer(const Call& call, int size) {
   return call.count * element_size(call.dtype) * static_cast<std::size_t>(size);
 }
 
-Bytes run_and_check(Communicator& group, const Call& call, Values& values, Rooms& rooms, bool exact) {
+Bytes run_and_check(Communicator& group, const Call& call, Values& values, TestBuffers& buffers, bool exact) {
   const auto me = static_cast<std::size_t>(group.rank());
   const std::size_t element = element_size(call.dtype);
   const bool shared = call.in_place || call.kind == Kind::broadcast;
@@ -195,26 +195,26 @@ Bytes run_and_check(Communicator& group, const Call& call, Values& values, Rooms
   const bool registered_input = input_is_registered(call.memory, group.rank());
   const bool registered_output = output_is_registered(call.memory, group.rank());
 
-  std::byte* const input_room = rooms.input(registered_input);
-  std::byte* const output_room = shared ? input_room : rooms.output(registered_output);
+  std::byte* const input_memory = buffers.input(registered_input);
+  std::byte* const output_memory = shared ? input_memory : buffers.output(registered_output);
   const std::size_t input_at = (kLead + (shared ? shape.input_offset : 0)) * element;
   const std::size_t output_at = (kLead + (shared ? shape.output_offset : 0)) * element;
-  const std::size_t room_bytes = std::max(input_at + shape.input * element, output_at + shape.output * element) + 64;
+  const std::size_t buffer_bytes = std::max(input_at + shape.input * element, output_at + shape.output * element) + 64;
   const std::size_t output_bytes = shape.output * element;
 
-  std::fill_n(output_room, room_bytes, kUntouched);
-  std::fill_n(input_room, room_bytes, kUntouched);
+  std::fill_n(output_memory, buffer_bytes, kUntouched);
+  std::fill_n(input_memory, buffer_bytes, kUntouched);
   // A broadcast reads on the root only; what the others hold must not matter.
   if (call.kind != Kind::broadcast || static_cast<int>(me) == call.root) {
-    repeat(values.of(group.rank(), call.dtype), element, 0, shape.input, input_room + input_at);
+    repeat(values.of(group.rank(), call.dtype), element, 0, shape.input, input_memory + input_at);
   }
-  Bytes expected_input(input_room, input_room + room_bytes);
-  Bytes expected_output(output_room, output_room + room_bytes);
+  Bytes expected_input(input_memory, input_memory + buffer_bytes);
+  Bytes expected_output(output_memory, output_memory + buffer_bytes);
 
-  issue(group, call, ConstBuffer(input_room + input_at, shape.input, call.dtype),
-        Buffer(output_room + output_at, shape.output, call.dtype), shape);
+  issue(group, call, ConstBuffer(input_memory + input_at, shape.input, call.dtype),
+        Buffer(output_memory + output_at, shape.output, call.dtype), shape);
 
-  Bytes result(output_room + output_at, output_room + output_at + output_bytes);
+  Bytes result(output_memory + output_at, output_memory + output_at + output_bytes);
   Bytes& changed = shared ? expected_input : expected_output;
   if (exact) {
     write_expected(call, me, values, shape, changed.data() + output_at);
@@ -226,14 +226,14 @@ Bytes run_and_check(Communicator& group, const Call& call, Values& values, Rooms
     return at == expected.end() ? -1 : at - expected.begin();
   };
   if (!shared) {
-    const auto at = first_difference(expected_output, output_room);
-    EXPECT_EQ(at, -1) << describe(call) << " on rank " << me << ": wrong byte in the output room, which has "
+    const auto at = first_difference(expected_output, output_memory);
+    EXPECT_EQ(at, -1) << describe(call) << " on rank " << me << ": wrong byte in the output buffer, which has "
                       << output_bytes << " from byte " << output_at;
   }
-  const auto at = first_difference(expected_input, input_room);
+  const auto at = first_difference(expected_input, input_memory);
   EXPECT_EQ(at, -1) << describe(call) << " on rank " << me << ": wrong byte in the "
-                    << (shared ? "room of input and output: output has " : "input room: output has ") << output_bytes
-                    << " from byte " << output_at;
+                    << (shared ? "buffer of input and output: output has " : "input buffer: output has ")
+                    << output_bytes << " from byte " << output_at;
   return result;
 }
 

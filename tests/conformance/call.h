@@ -3,7 +3,7 @@
 // Rank r's elements repeat every kPeriod: element i of its buffer is value i mod kPeriod of a list
 // of hard values (huge, tiny, NaN with payload, infinities, -0, subnormals) that depends on r and
 // the dtype. So the expected result is known from kPeriod elements, at any count; and as kPeriod is
-// a prime, a piece that lands in the wrong place shows.
+// a prime, bytes that land in the wrong place are detected.
 #pragma once
 
 #include <lockstep/communicator/communicator.h>
@@ -35,7 +35,7 @@ enum class Kind {
 std::string to_string(Kind kind);
 bool reduces(Kind kind);
 
-// Where the buffers lie.
+// Where the buffers are.
 enum class Memory { private_memory, registered, some_ranks_registered, only_input_registered };
 
 struct Call {
@@ -73,10 +73,10 @@ class Values {
   std::map<std::pair<DType, ReduceOp>, kernels_test::Bytes> reduced_;
 };
 
-// What one rank needs to run calls of up to `max_bytes` per buffer: private and registered rooms.
-class Rooms {
+// The memory of one rank for calls of up to `max_bytes` per buffer: private and registered.
+class TestBuffers {
  public:
-  Rooms(Communicator& group, std::size_t max_bytes);
+  TestBuffers(Communicator& group, std::size_t max_bytes);
   std::byte* input(bool registered) { return registered ? registered_input_->data() : private_input_.data(); }
   std::byte* output(bool registered) { return registered ? registered_output_->data() : private_output_.data(); }
 
@@ -87,12 +87,13 @@ class Rooms {
   std::shared_ptr<RegisteredMemory> registered_output_;
 };
 
-// Most bytes that an input or output of the call can have.
+// The largest size of an input or output of the call, in bytes.
 std::size_t largest_buffer(const Call& call, int size);
 
 // Runs the call on this rank and checks its result, that its input (out of place) is unchanged and
 // that nothing was written beyond the output. With `exact` unset a reduction's values are not
-// compared. Returns the bytes of the output (empty where this rank has none).
-kernels_test::Bytes run_and_check(Communicator& group, const Call& call, Values& values, Rooms& rooms, bool exact);
+// compared. Returns the bytes of the output (empty if this rank has none).
+kernels_test::Bytes run_and_check(Communicator& group, const Call& call, Values& values, TestBuffers& buffers,
+                                  bool exact);
 
 }  // namespace lockstep::conformance

@@ -13,10 +13,10 @@ std::vector<std::vector<std::uint64_t>> run_all(const std::vector<std::shared_pt
   for (const auto& call : calls) largest = std::max(largest, largest_buffer(call, values.ranks()));
   std::vector<std::vector<std::uint64_t>> hashes(groups.size());
   on_all_ranks(groups, [&](Communicator& group) {
-    Rooms rooms(group, largest);
+    TestBuffers buffers(group, largest);
     auto& mine = hashes[static_cast<std::size_t>(group.rank())];
     for (const auto& call : calls) {
-      const auto output = run_and_check(group, call, values, rooms, exact);
+      const auto output = run_and_check(group, call, values, buffers, exact);
       mine.push_back(XXH3_64bits(output.data(), output.size()));
       if (testing::Test::HasFailure()) return;  // one wrong call is enough to read
     }

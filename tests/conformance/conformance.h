@@ -1,5 +1,5 @@
 // The suite that every way to connect ranks must pass. The tests are in *_test.cpp; quick.cpp and
-// long.cpp say for which ranks they run.
+// long.cpp define for which ranks they run.
 #pragma once
 
 #include <gtest/gtest.h>

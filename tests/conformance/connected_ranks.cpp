@@ -21,7 +21,7 @@ std::string host_of(Connection connection, int rank, int size) {
   }
 }
 
-// As Communicator::create over a store, but with a say in which host a rank is on.
+// As Communicator::create over a store, but the caller decides which host a rank is on.
 std::shared_ptr<Communicator> join(const std::shared_ptr<Store>& store, int rank, int size, const std::string& host,
                                    const CommunicatorOptions& options) {
   const MeshFactory factory = [store, host](const std::string& scope, int r, int n, Deadline deadline) {

@@ -1,4 +1,4 @@
-// Ranks as threads of the test, connected in each way that the engine knows.
+// Ranks as threads of the test, connected in each way that the engine supports.
 #pragma once
 
 #include <lockstep/communicator/communicator.h>
@@ -19,7 +19,7 @@ enum class Connection {
 };
 std::string to_string(Connection connection);
 
-// A group of `size` ranks that are to be driven by threads of this process. Throws.
+// A group of `size` ranks, to be driven by threads of this process. Throws.
 std::vector<std::shared_ptr<Communicator>> connect_ranks(Connection connection, int size,
                                                          const CommunicatorOptions& options);
 

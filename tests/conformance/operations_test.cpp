@@ -8,7 +8,7 @@ namespace {
 constexpr Memory kMemories[] = {Memory::private_memory, Memory::registered, Memory::some_ranks_registered,
                                 Memory::only_input_registered};
 
-// Walks through roots and kinds of memory, so that all of them meet all of the rest.
+// Cycles through roots and kinds of memory, so that all of them are combined with all of the rest.
 class Variation {
  public:
   explicit Variation(int ranks) : ranks_(ranks) {}
@@ -28,7 +28,7 @@ TEST_P(Conformance, ReductionsOfEveryTypeAndOperation) {
   Values hard(size(), 1, true);
   Values whole_numbers(size(), 2, false);
   std::vector<Call> in_rank_order;
-  std::vector<Call> in_any_order;  // floating-point all_reduce between hosts may go round a ring
+  std::vector<Call> in_any_order;  // floating-point all_reduce between hosts may use a ring
   Variation variation(size());
   std::size_t turn = 0;
   for (const std::size_t count : counts()) {
@@ -68,7 +68,7 @@ TEST_P(Conformance, MovesOfEveryType) {
   run_all(connect_ranks(connection(), size(), options()), calls, values);
 }
 
-// Orders of summation that differ show in these values.
+// With these values, different orders of summation give different results.
 TEST_P(Conformance, TheSameBitsOnAllRanksAndInEveryRun) {
   Values values(size(), 4, true);
   std::vector<Call> calls;

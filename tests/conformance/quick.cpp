@@ -1,4 +1,4 @@
-// What runs everywhere, sanitizers included.
+// The tests that always run, also with sanitizers.
 #include "conformance/conformance.h"
 
 namespace lockstep::conformance {

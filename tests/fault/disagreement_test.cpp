@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 CommunicatorOptions options() { return {.init_timeout = 60s, .timeout = 30s}; }
 
-// What ranks 0 and 2 call, and what rank 1 calls instead, by what is different.
+// What ranks 0 and 2 call, and what rank 1 calls instead, named by the difference.
 struct Difference {
   const char* name;
   void (*most)(Communicator&, Buffer);
@@ -51,7 +51,7 @@ LOCKSTEP_PROCESS_ROLE(disagrees) {
     group.barrier();
     print_mark("ready");
     (group.rank() == 1 ? difference.other : difference.most)(group, std::span(data));
-    group.barrier();  // for a rank that was done before the others noticed
+    group.barrier();  // for a rank that was done before the others detected the mismatch
   });
 }
 

@@ -40,11 +40,11 @@ int run_until_failure(const CommunicatorOptions& options, const std::function<vo
 
     const auto before = Clock::now();
     const Status later = error_of([&] { group->barrier(); });
-    require(later.code() == failure.code(), "a later call says something else: " + later.to_string());
-    require(group->health().code() == failure.code(), "health() says something else: " + group->health().to_string());
-    require(Clock::now() - before < std::chrono::seconds(3), "a later call of a dead group took long");
+    require(later.code() == failure.code(), "a later call reports another error: " + later.to_string());
+    require(group->health().code() == failure.code(), "health() reports another error: " + group->health().to_string());
+    require(Clock::now() - before < std::chrono::seconds(3), "a later call of a failed group took long");
     group.reset();
-    require(Clock::now() - before < std::chrono::seconds(6), "a dead group took long to be destroyed");
+    require(Clock::now() - before < std::chrono::seconds(6), "a failed group took long to be destroyed");
   }
   nothing.check();
   return 0;

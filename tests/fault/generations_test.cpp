@@ -1,4 +1,4 @@
-// After a failure the survivors go on in the same processes, as a new generation.
+// After a failure the survivors continue in the same processes, as a new generation.
 #include <lockstep/store/tcp_store.h>
 #include <lockstep/store/tcp_store_server.h>
 
@@ -34,7 +34,7 @@ LOCKSTEP_PROCESS_ROLE(shrinks) {
     for (int size = world_size_from_environment(); size > 1; --size) {
       const auto group = Communicator::create(store, rank_from_environment(), size, patient_options());
       expect_sum(*group);
-      print_mark(fmt::format("generation of {} stands", size));
+      print_mark(fmt::format("generation of {} is established", size));
       const Status failure = error_of([&] {
         while (true) group->barrier();
       });
@@ -49,13 +49,13 @@ LOCKSTEP_PROCESS_ROLE(shrinks) {
 
 class Generations : public ::testing::TestWithParam<Wire> {};
 
-TEST_P(Generations, OfSurvivorsShrinkKillByKill) {
+TEST_P(Generations, OfSurvivorsShrinkWithEachKill) {
   constexpr int kRanks = 6;
   const auto server = value_or_throw(TcpStoreServer::start({}));
   ProcessSet ranks = start_ranks(kRanks, "shrinks", at_store_of(*server, GetParam()));
   for (int size = kRanks; size > 1; --size) {
     for (int rank = 0; rank < size; ++rank) {
-      ASSERT_TRUE(ranks.wait_for_line(rank, fmt::format("generation of {} stands", size), in_seconds(60)))
+      ASSERT_TRUE(ranks.wait_for_line(rank, fmt::format("generation of {} is established", size), in_seconds(60)))
           << ranks.report();
     }
     ASSERT_TRUE(ranks.kill(size - 1, SIGKILL));
@@ -64,7 +64,7 @@ TEST_P(Generations, OfSurvivorsShrinkKillByKill) {
   EXPECT_TRUE(ranks.exit_status(0)->success()) << ranks.report();
 }
 
-// Twenty lives in the same processes, each ended in another way.
+// Twenty generations in the same processes, each ended in another way.
 LOCKSTEP_PROCESS_ROLE(fails_again_and_again) {
   const NothingLeftBehind nothing;
   {
@@ -77,7 +77,7 @@ LOCKSTEP_PROCESS_ROLE(fails_again_and_again) {
       expect_sum(*group);
       const bool troublemaker = rank == generation % size;
       const Status failure = error_of([&] {
-        // Whoever is through here knows that all others are done with the sum above.
+        // After this, all other ranks are done with the sum above.
         group->barrier();
         std::vector<float> data(100);
         switch (generation % 3) {

@@ -1,4 +1,4 @@
-// kill -9 of a rank in every phase: every other rank has its error in time, and the error names the
+// kill -9 of a rank in every phase: every other rank gets an error in time, and the error names the
 // rank, its host and pid, the operation and its number.
 #include <thread>
 #include <tuple>
@@ -17,7 +17,7 @@ CommunicatorOptions options() { return {.init_timeout = 60s, .timeout = 60s}; }
 int victim() { return std::atoi(std::getenv("TEST_VICTIM")); }
 bool is_victim(const Communicator& group) { return group.rank() == victim(); }
 
-// Waits for the kill; what the others wait for does not come.
+// Waits for the kill; the victim never sends what the others wait for.
 void wait_for_the_end(Communicator& group) {
   print_mark("ready");
   const auto until = in_seconds(60);
@@ -46,7 +46,7 @@ LOCKSTEP_PROCESS_ROLE(small_operations) {
   });
 }
 
-// Long enough that the kill comes in the middle of an operation. TSan makes every access some twenty times as slow.
+// Long enough that the kill happens in the middle of an operation. TSan makes every access some twenty times as slow.
 #ifdef __SANITIZE_THREAD__
 constexpr std::size_t kLargeBytes = std::size_t{8} << 20;
 #else
@@ -67,14 +67,14 @@ LOCKSTEP_PROCESS_ROLE(large_registered_operations) {
   });
 }
 
-// The victim is in a subgroup that works; the world waits beside it.
+// The victim works in a subgroup, while the world waits.
 LOCKSTEP_PROCESS_ROLE(subgroup_operations) {
   return run_until_failure(options(), [](Communicator& world) {
     const auto subgroup = world.split(0, -world.rank());
     std::vector<float> data(1000);
     const Status failure = error_of([&] { reduce_for_ever(*subgroup, std::span(data)); });
     require(failure.code() == StatusCode::peer_lost, "in the subgroup: " + failure.to_string());
-    // The subgroup numbers its ranks otherwise, and says so.
+    // The subgroup numbers its ranks differently, and so does its error.
     print_mark("subgroup: " + failure.to_string());
     world.barrier();
   });
@@ -95,7 +95,7 @@ LOCKSTEP_PROCESS_ROLE(pending_asynchronous_operations) {
   });
 }
 
-// Some receive what never comes, one sends what nobody takes.
+// Some ranks receive what is never sent, one sends what is never received.
 LOCKSTEP_PROCESS_ROLE(messages) {
   return run_until_failure(options(), [](Communicator& group) {
     if (is_victim(group)) return wait_for_the_end(group);
@@ -108,7 +108,7 @@ LOCKSTEP_PROCESS_ROLE(messages) {
   });
 }
 
-// The victim destroys its group, but cannot finish: a message of its is not taken. The others wait.
+// The victim destroys its group, but cannot finish: one of its messages is not received. The others wait.
 LOCKSTEP_PROCESS_ROLE(teardown) {
   if (std::atoi(std::getenv("RANK")) == victim()) {
     auto group = Communicator::create({.group = options()});
@@ -132,7 +132,7 @@ struct Phase {
 
 class Kill : public ::testing::TestWithParam<std::tuple<Phase, Wire, int>> {};
 
-TEST_P(Kill, IsNoticedInTimeAndNamed) {
+TEST_P(Kill, IsDetectedInTimeAndNamed) {
   const auto& [phase, wire, who] = GetParam();
   constexpr int kRanks = 3;
   ProcessSet ranks = start_ranks(kRanks, phase.role,

@@ -12,7 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-LOCKSTEP_PROCESS_ROLE(joins_in_vain) {
+LOCKSTEP_PROCESS_ROLE(waits_for_missing_rank) {
   const NothingLeftBehind nothing;
   print_mark(fmt::format("the store's port is {}.", std::getenv("MASTER_PORT")));
   const Status failure = error_of([] { join_world(); });
@@ -29,8 +29,8 @@ std::string port_of(ProcessSet& ranks) {
   return output.substr(begin, output.find('.', begin) - begin);
 }
 
-// Waits until `ranks` have come to the meeting point, as its store shows it: all but rank 0, which
-// invites them, leave their acceptance there.
+// Waits until `ranks` have reached the meeting point, as its store shows: all but rank 0, which
+// invites them, store their acceptance there.
 void await_meeting(Store& store, int ranks, Deadline deadline) {
   std::ptrdiff_t accepted = 0;
   while (accepted < ranks - 1) {
@@ -41,15 +41,15 @@ void await_meeting(Store& store, int ranks, Deadline deadline) {
   }
 }
 
-// Three of four ranks have come and wait for the fourth.
+// Three of four ranks have joined and wait for the fourth.
 class KillWhileForming : public ::testing::TestWithParam<int> {};
 
-TEST_P(KillWhileForming, IsNoticedInTimeAndNamed) {
+TEST_P(KillWhileForming, IsDetectedInTimeAndNamed) {
   const int victim = GetParam();
   constexpr int kRanks = 3;
   const auto server = value_or_throw(TcpStoreServer::start({}));
   const auto store = value_or_throw(TcpStore::connect("127.0.0.1", server->port(), Secret(), in_seconds(10)));
-  ProcessSet ranks = start_ranks(kRanks, "joins_in_vain",
+  ProcessSet ranks = start_ranks(kRanks, "waits_for_missing_rank",
                                  {.environment = {{"WORLD_SIZE", "4"},
                                                   {"MASTER_PORT", std::to_string(server->port())},
                                                   {"LOCKSTEP_STORE_IS_SERVED", "1"},
@@ -74,10 +74,10 @@ TEST_P(KillWhileForming, IsNoticedInTimeAndNamed) {
 
 INSTANTIATE_TEST_SUITE_P(Victims, KillWhileForming, ::testing::Values(0, 1, 2));
 
-// Rank 0 serves the store, and takes it along.
-TEST(KillOfTheStore, WhileFormingIsNoticedInTime) {
+// Rank 0 serves the store, which dies with it.
+TEST(KillOfTheStore, WhileFormingIsDetectedInTime) {
   constexpr int kRanks = 3;
-  ProcessSet ranks = start_ranks(kRanks, "joins_in_vain", {.environment = {{"WORLD_SIZE", "4"}}});
+  ProcessSet ranks = start_ranks(kRanks, "waits_for_missing_rank", {.environment = {{"WORLD_SIZE", "4"}}});
   const std::string port = port_of(ranks);
   const auto store = value_or_throw(
       TcpStore::connect("127.0.0.1", static_cast<std::uint16_t>(std::stoi(port)), Secret(), in_seconds(30)));

@@ -1,4 +1,4 @@
-// A process that is stopped, a link that is cut, a rank that lives but does not come.
+// A process that is stopped, a link that is cut, a rank that is alive but does not take part.
 #include <sstream>
 #include <thread>
 
@@ -14,12 +14,12 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr double kHeartbeatSeconds = 1.5;
-// A peer was last heard up to one heartbeat's interval before it fell silent, so the limit is reached
-// in time; the rest is for a busy machine to run the threads that notice it.
-constexpr double kNoticedSeconds = kHeartbeatSeconds + 1.0;
+constexpr double kPeerTimeoutSeconds = 1.5;
+// A peer was last heard up to one heartbeat's interval before it fell silent, so the peer timeout is reached
+// in time; the rest is for a busy machine to run the threads that detect it.
+constexpr double kDetectedSeconds = kPeerTimeoutSeconds + 1.0;
 
-LOCKSTEP_PROCESS_ROLE(works_with_short_heartbeat) {
+LOCKSTEP_PROCESS_ROLE(works_with_short_peer_timeout) {
   const CommunicatorOptions options{.init_timeout = 60s, .timeout = 60s, .peer_timeout = 1500ms};
   return run_until_failure(options, [](Communicator& group) {
     std::vector<float> data(5000);
@@ -38,10 +38,10 @@ void await_ready(ProcessSet& ranks) {
 
 class Stop : public ::testing::TestWithParam<Wire> {};
 
-TEST_P(Stop, IsNoticedWithinTheHeartbeatLimitByTheOthersAndByTheStoppedOneLater) {
+TEST_P(Stop, IsDetectedWithinThePeerTimeoutByTheOthersAndLaterByTheStoppedRank) {
   constexpr int kRanks = 3;
   constexpr int kStopped = 1;
-  ProcessSet ranks = start_ranks(kRanks, "works_with_short_heartbeat",
+  ProcessSet ranks = start_ranks(kRanks, "works_with_short_peer_timeout",
                                  {.rank_variables = [](int rank) { return variables_for(GetParam(), rank); }});
   await_ready(ranks);
   const StallWatch watch;
@@ -54,13 +54,13 @@ TEST_P(Stop, IsNoticedWithinTheHeartbeatLimitByTheOthersAndByTheStoppedOneLater)
     failures.push_back(await_failure(ranks, rank, 20));
     EXPECT_THAT(failures.back().text, lost);
   }
-  report_detection("SIGSTOP, " + to_string(GetParam()), watch, failures, kNoticedSeconds);
+  report_detection("SIGSTOP, " + to_string(GetParam()), watch, failures, kDetectedSeconds);
   for (const int rank : {0, 2}) ASSERT_TRUE(ranks.wait(rank, in_seconds(20))) << ranks.report();
 
   const StallWatch watch_of_continued;
   ASSERT_TRUE(ranks.kill(kStopped, SIGCONT));
   const Failure own = await_failure(ranks, kStopped, 20);
-  EXPECT_THAT(own.text, lost) << "the stopped rank learns that it was given up";
+  EXPECT_THAT(own.text, lost) << "the stopped rank learns that the others declared it lost";
   report_detection("SIGCONT, " + to_string(GetParam()), watch_of_continued, {own}, promised_seconds(GetParam()));
   expect_success(ranks, 20);
 }
@@ -68,15 +68,15 @@ TEST_P(Stop, IsNoticedWithinTheHeartbeatLimitByTheOthersAndByTheStoppedOneLater)
 INSTANTIATE_TEST_SUITE_P(Wires, Stop, ::testing::Values(Wire::host, Wire::tcp),
                          [](const auto& info) { return to_string(info.param); });
 
-TEST(CutLink, IsNoticedWithinTheHeartbeatLimitOnBothSides) {
+TEST(CutLink, IsDetectedWithinThePeerTimeoutOnBothSides) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
-  ProcessSet ranks = start_ranks(3, "works_with_short_heartbeat", {.hosts = &hosts});
+  ProcessSet ranks = start_ranks(3, "works_with_short_peer_timeout", {.hosts = &hosts});
   await_ready(ranks);
   const StallWatch watch;
   ASSERT_TRUE(hosts.cut_link(2).ok());
   std::vector<Failure> failures;
   for (int rank = 0; rank < 3; ++rank) failures.push_back(await_failure(ranks, rank, 20));
-  report_detection("link cut, 3 hosts", watch, failures, kNoticedSeconds);
+  report_detection("link cut, 3 hosts", watch, failures, kDetectedSeconds);
   for (const int rank : {0, 1}) {
     EXPECT_THAT(failures[static_cast<std::size_t>(rank)].text,
                 AllOf(HasSubstr("peer_lost"), NamesRank(2, ranks.pid(2)), HasSubstr("nothing heard from it")));
@@ -85,9 +85,9 @@ TEST(CutLink, IsNoticedWithinTheHeartbeatLimitOnBothSides) {
   expect_success(ranks, 20);
 }
 
-TEST(KillOnAnotherHost, IsNoticedInTime) {
+TEST(KillOnAnotherHost, IsDetectedInTime) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
-  ProcessSet ranks = start_ranks(4, "works_with_short_heartbeat", {.hosts = &hosts});
+  ProcessSet ranks = start_ranks(4, "works_with_short_peer_timeout", {.hosts = &hosts});
   await_ready(ranks);
   const StallWatch watch;
   ASSERT_TRUE(ranks.kill(3, SIGKILL));
@@ -100,8 +100,8 @@ TEST(KillOnAnotherHost, IsNoticedInTime) {
   ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
 }
 
-// Rank 2 is alive, but elsewhere in its program.
-LOCKSTEP_PROCESS_ROLE(one_does_not_come) {
+// Rank 2 is alive, but on a different code path.
+LOCKSTEP_PROCESS_ROLE(one_does_not_take_part) {
   const CommunicatorOptions options{.init_timeout = 60s, .timeout = 1500ms, .warn_after = 300ms};
   return run_until_failure(options, [](Communicator& group) {
     if (group.rank() == 2) {
@@ -117,16 +117,17 @@ LOCKSTEP_PROCESS_ROLE(one_does_not_come) {
 
 class Absence : public ::testing::TestWithParam<Wire> {};
 
-TEST_P(Absence, IsWarnedOfAndEndsAtTheDeadline) {
-  ProcessSet ranks =
-      start_ranks(3, "one_does_not_come", {.rank_variables = [](int rank) { return variables_for(GetParam(), rank); }});
+TEST_P(Absence, IsReportedByAWarningAndEndsAtTheDeadline) {
+  ProcessSet ranks = start_ranks(3, "one_does_not_take_part",
+                                 {.rank_variables = [](int rank) { return variables_for(GetParam(), rank); }});
   for (const int rank : {0, 1}) {
     ASSERT_TRUE(ranks.wait_for_line(rank, "ready", in_seconds(60))) << ranks.report();
     const Failure failure = await_failure(ranks, rank, 20);
     EXPECT_THAT(failure.text,
-                AllOf(HasSubstr("timed_out"), NamesRank(2, ranks.pid(2)), HasSubstr("did not come to this operation"),
+                AllOf(HasSubstr("timed_out"), NamesRank(2, ranks.pid(2)), HasSubstr("did not reach this operation"),
                       HasSubstr("all_reduce(count 10, f32, sum) #1 of group 'world'")));
-    EXPECT_THAT(failure.text, Not(ContainsRegex("rank [01] \\(host"))) << "those who came are not to blame";
+    EXPECT_THAT(failure.text, Not(ContainsRegex("rank [01] \\(host")))
+        << "ranks that reached the operation are not to blame";
   }
   expect_success(ranks, 20);
   for (const int rank : {0, 1}) {

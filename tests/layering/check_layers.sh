@@ -3,7 +3,7 @@
 #   - an include against the order of the layers, or from a layer that has no line in the table
 #   - torch, ATen or c10 outside ddp; mpi.h outside mpi_plugin
 #   - public headers (include/) that need private ones (src/) or any library's
-#   - public headers of the engine that lockstep/engine.h forgot, or of ddp that lockstep/lockstep.h forgot
+#   - public headers of the engine that are missing in lockstep/engine.h, or of ddp in lockstep/lockstep.h
 #   - headers without #pragma once
 #   - files of more than 500 lines
 # One line for each violation, "file:line: what is wrong"; exit code 1 if there is any.
@@ -53,8 +53,8 @@ check_includes() {
       path = FILENAME
       sub(/^src\//, "", path)
       sub(/^include\/lockstep\//, "", path)
-      # include/lockstep/x.h gathers the public headers of several layers and has none itself. Public headers are in the
-      # folder of their namespace: these two are of the layer ddp all the same.
+      # include/lockstep/x.h includes the public headers of several layers and belongs to none. Public headers are in the
+      # folder of their namespace: these two belong to the layer ddp nevertheless.
       own = index(path, "/") ? substr(path, 1, index(path, "/") - 1) : ""
       if (is_public && path ~ /^(elastic\/|checkpoint\/snapshot\.h$)/) own = "ddp"
       if (own != "" && !(own in known)) violation("layer " own " has no line in tests/layering/check_layers.sh")
@@ -70,7 +70,7 @@ check_includes() {
         next
       }
       if (name == "mpi.h") {
-        if (own != "mpi_plugin") violation("<mpi.h> outside mpi_plugin: only plug-ins know MPI")
+        if (own != "mpi_plugin") violation("<mpi.h> outside mpi_plugin: only plug-ins use MPI")
         next
       }
       other = name
@@ -113,7 +113,7 @@ check_lengths() {
   find $folders -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.c' -o -name '*.cc' -o -name '*.py' -o -name '*.sh' \) |
     sort | while read -r file; do
     lines=$(wc -l <"$file")
-    [ "$lines" -le "$max_lines" ] || echo "$file:$lines: $lines lines; more than $max_lines want to be two files"
+    [ "$lines" -le "$max_lines" ] || echo "$file:$lines: $lines lines; split a file of more than $max_lines"
   done
 }
 

@@ -33,9 +33,9 @@ void run_every_collective(Communicator& group) {
   }
   std::size_t largest = 0;
   for (const auto& call : calls) largest = std::max(largest, largest_buffer(call, group.size()));
-  conformance::Rooms rooms(group, largest);
+  conformance::TestBuffers buffers(group, largest);
   for (const auto& call : calls) {
-    run_and_check(group, call, values, rooms, true);
+    run_and_check(group, call, values, buffers, true);
     group.barrier();
     require(!::testing::Test::HasFailure(), "a wrong result: see above");
   }
@@ -58,7 +58,7 @@ TEST_P(Processes, RunEveryCollectiveOnOneHost) {
   expect_success(ranks);
 }
 
-// Every rank on a host of its own, as far as the engine knows.
+// Every rank on a host of its own, from the engine's point of view.
 TEST_P(Processes, RunEveryCollectiveOverTcp) {
   ProcessSet ranks = start_ranks(GetParam(), "every_collective", {.rank_variables = [](int rank) {
                                    return Environment{{"LOCKSTEP_HOST_ID", std::to_string(rank)}};
@@ -97,7 +97,7 @@ LOCKSTEP_PROCESS_ROLE(subgroups_beside_world) {
     std::iota(backwards.rbegin(), backwards.rend(), 0);
     const auto first = world->new_group(backwards);
     const auto second = world->new_group(backwards);
-    require(first->rank() == world->size() - 1 - world->rank(), "the order of the list does not count");
+    require(first->rank() == world->size() - 1 - world->rank(), "the order of the list is ignored");
     first->barrier();
     second->barrier();
   }
@@ -105,7 +105,7 @@ LOCKSTEP_PROCESS_ROLE(subgroups_beside_world) {
   return ::testing::Test::HasFailure() ? 1 : 0;
 }
 
-TEST_P(Processes, RunSubgroupsBesideTheWorld) {
+TEST_P(Processes, RunSubgroupsAlongsideTheWorld) {
   ProcessSet ranks = start_ranks(GetParam(), "subgroups_beside_world");
   expect_success(ranks);
 }
@@ -119,7 +119,7 @@ LOCKSTEP_PROCESS_ROLE(messages_in_a_ring) {
     for (const std::size_t count : {0, 1, 1000, 1000000}) {
       std::vector<float> out(count, static_cast<float>(group->rank()));
       std::vector<float> in(count, -1);
-      // All send first: nobody waits for a receiver.
+      // All send first: no rank waits for a receiver.
       const Work sent = group->send_async(std::span<const float>(out), next, 7);
       group->recv(std::span(in), previous, 7);
       sent.wait();
@@ -142,10 +142,10 @@ LOCKSTEP_PROCESS_ROLE(asynchronous_from_threads) {
   {
     const auto world = join_world();
     constexpr int kThreads = 3;
-    std::vector<int> everybody(static_cast<std::size_t>(world->size()));
-    std::iota(everybody.begin(), everybody.end(), 0);
+    std::vector<int> all_ranks(static_cast<std::size_t>(world->size()));
+    std::iota(all_ranks.begin(), all_ranks.end(), 0);
     std::vector<std::shared_ptr<Communicator>> groups;
-    for (int i = 0; i < kThreads; ++i) groups.push_back(world->new_group(everybody));
+    for (int i = 0; i < kThreads; ++i) groups.push_back(world->new_group(all_ranks));
     std::atomic<int> continuations{0};
     std::vector<std::thread> threads;
     for (const auto& group : groups) {

@@ -32,8 +32,8 @@ LOCKSTEP_PROCESS_ROLE(collectives_between_hosts) {
     }
     std::size_t largest = 0;
     for (const auto& call : calls) largest = std::max(largest, largest_buffer(call, group->size()));
-    conformance::Rooms rooms(*group, largest);
-    for (const auto& call : calls) run_and_check(*group, call, values, rooms, true);
+    conformance::TestBuffers buffers(*group, largest);
+    for (const auto& call : calls) run_and_check(*group, call, values, buffers, true);
 
     std::vector<float> message(100000, 3);
     if (group->rank() == 0) group->send(std::span<const float>(message), group->size() - 1);

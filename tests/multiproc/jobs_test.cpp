@@ -1,4 +1,4 @@
-// Jobs beside and after one another, with and without a secret.
+// Jobs at the same time and one after the other, with and without a secret.
 #include <lockstep/store/tcp_store.h>
 #include <lockstep/store/tcp_store_server.h>
 
@@ -53,7 +53,7 @@ LOCKSTEP_PROCESS_ROLE(sum_for_a_while) {
   return 0;
 }
 
-TEST(Jobs, RunBesideEachOther) {
+TEST(Jobs, RunSideBySide) {
   ProcessSet one = start_ranks(3, "sum_for_a_while");
   ProcessSet other = start_ranks(2, "sum_for_a_while");
   expect_success(one);
@@ -83,7 +83,7 @@ TEST(Jobs, ARankWithAnotherSecretIsRefused) {
   expect_success(ranks);
   EXPECT_THAT(ranks.output(1), HasSubstr("refused: unauthenticated")) << ranks.report();
   EXPECT_THAT(ranks.output(1), HasSubstr("do not have the same secret"));
-  EXPECT_THAT(ranks.output(0), HasSubstr("rank 1")) << "the one that waits says who is missing\n" << ranks.report();
+  EXPECT_THAT(ranks.output(0), HasSubstr("rank 1")) << "the waiting rank names the missing one\n" << ranks.report();
 }
 
 TEST(Jobs, ARankWithoutTheSecretIsRefused) {

@@ -1,4 +1,4 @@
-// Registered memory between processes: used in place, freed early, kept late.
+// Registered memory between processes: used in place, freed early, kept after its group.
 #include <cstring>
 #include <vector>
 
@@ -11,8 +11,8 @@ std::span<float> floats(const RegisteredMemory& memory) {
   return {reinterpret_cast<float*>(memory.data()), memory.size() / sizeof(float)};
 }
 
-// Rank by rank the memory comes and goes, also while others have not yet heard of it, or still map it.
-LOCKSTEP_PROCESS_ROLE(memory_comes_and_goes) {
+// Ranks allocate and free memory at different times, also while others have not mapped it yet, or still map it.
+LOCKSTEP_PROCESS_ROLE(memory_is_replaced) {
   const NothingLeftBehind nothing;
   {
     const auto group = join_world();
@@ -26,16 +26,16 @@ LOCKSTEP_PROCESS_ROLE(memory_comes_and_goes) {
       float expected = 0;
       for (int rank = 0; rank < group->size(); ++rank) expected += static_cast<float>(rank + turn);
       for (const float value : data) require(value == expected, "a wrong sum in registered memory");
-      fresh.reset();  // at once: peers may be busy or asleep, and still map it
+      fresh.reset();  // at once: peers may be busy or sleep, and still map it
     }
   }
   nothing.check();
   return 0;
 }
 
-TEST(RegisteredMemoryOfProcesses, ComesAndGoesWhilePeersWork) {
+TEST(RegisteredMemoryOfProcesses, IsReplacedWhilePeersUseIt) {
   for (const int size : {2, 4}) {
-    ProcessSet ranks = start_ranks(size, "memory_comes_and_goes");
+    ProcessSet ranks = start_ranks(size, "memory_is_replaced");
     expect_success(ranks);
   }
 }
@@ -65,7 +65,7 @@ TEST(RegisteredMemoryOfProcesses, OutlivesItsGroup) {
   expect_success(ranks);
 }
 
-// Memory of one group is plain memory to another.
+// Registered memory of one group is private memory to another.
 LOCKSTEP_PROCESS_ROLE(memory_of_another_group) {
   const NothingLeftBehind nothing;
   {
@@ -83,7 +83,7 @@ LOCKSTEP_PROCESS_ROLE(memory_of_another_group) {
   return 0;
 }
 
-TEST(RegisteredMemoryOfProcesses, IsPlainMemoryToAnotherGroup) {
+TEST(RegisteredMemoryOfProcesses, IsPrivateMemoryToAnotherGroup) {
   ProcessSet ranks = start_ranks(3, "memory_of_another_group");
   expect_success(ranks);
 }

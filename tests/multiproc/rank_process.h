@@ -1,4 +1,4 @@
-// What the roles of these tests share: checks that end a rank with a message, and what it may leave
+// Shared by the roles of these tests: checks that end a rank with a message, and the check that it leaves nothing
 // behind.
 #pragma once
 
@@ -24,13 +24,13 @@ inline void require(bool fine, const std::string& what) {
 inline int rank_from_environment() { return std::atoi(std::getenv("RANK")); }
 inline int world_size_from_environment() { return std::atoi(std::getenv("WORLD_SIZE")); }
 
-// For operations that are to succeed: long enough for a busy machine, short enough for a test.
+// For operations that must succeed: long enough for a busy machine, short enough for a test.
 inline CommunicatorOptions patient_options() {
   return {.init_timeout = std::chrono::seconds(60), .timeout = std::chrono::seconds(60)};
 }
 inline std::shared_ptr<Communicator> join_world() { return Communicator::create({.group = patient_options()}); }
 
-// Remembers what the process holds, and fails unless it holds the same in the end. Make it before
+// Records the resources that the process holds, and fails unless it holds the same in the end. Create it before
 // the first group.
 class NothingLeftBehind {
  public:

@@ -21,7 +21,7 @@ std::map<std::string, ProcessRole>& roles() {
   return instance;
 }
 
-// A variable of the harness is taken out of the environment once read: a role may start programs.
+// A variable of the harness is removed from the environment once read: a role may start programs.
 std::optional<std::string> take_variable(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr) return std::nullopt;

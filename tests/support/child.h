@@ -1,4 +1,4 @@
-// What a parent and the children that it starts agree upon. Private to tests/support.
+// The variables through which a parent configures the children that it starts. Private to tests/support.
 #pragma once
 
 #include <string>

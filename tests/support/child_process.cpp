@@ -69,7 +69,7 @@ bool ChildProcess::send_signal(int signal) const {
 void ChildProcess::update() {
   pollfd polled{pid_fd.get(), POLLIN, 0};
   const bool has_ended = !status && ::poll(&polled, 1, 0) == 1;
-  // After the look at the process: what a dead one wrote is in the pipe by now.
+  // After the check of the process: what a dead one wrote is in the pipe by now.
   for (std::size_t i = 0; i < streams.size(); ++i) drain(streams[i], text[i]);
   if (has_ended) status = reap();
 }

@@ -1,4 +1,4 @@
-// One child process with its output, as ProcessSet sees it. Private to tests/support.
+// One child process with its output, for ProcessSet. Private to tests/support.
 #pragma once
 
 #include <sys/types.h>
@@ -18,12 +18,12 @@ struct ChildProcess {
   pid_t pid = -1;
   UniqueFd pid_fd;
   std::array<UniqueFd, 2> streams;   // read ends, non-blocking: stdout, stderr; closed at their end
-  std::array<std::string, 2> text;   // what came from them
+  std::array<std::string, 2> text;   // what was read from them
   std::optional<ExitStatus> status;  // set after the last byte was read
 
   // False if it has ended. Never reaches another process that got the same pid.
   bool send_signal(int signal) const;
-  // Takes over what was written and, if the process has ended, its status. Never blocks.
+  // Reads what was written and, if the process has ended, its status. Never blocks.
   void update();
   // Blocks until the process has ended.
   ExitStatus reap() const;

@@ -27,7 +27,7 @@ class HostSet {
   // The address of a host on the common network.
   static std::string address(int host);
   static std::string ipv6_address(int host);
-  // For setns(2) in a process or thread that is to run on the host; close-on-exec.
+  // For setns(2) in a process or thread that shall run on the host; close-on-exec.
   int namespace_fd(int host) const { return hosts_[static_cast<std::size_t>(host)].get(); }
 
   // Takes the host's link down (as if its cable were pulled: packets vanish, and no connection is closed), and

@@ -54,7 +54,7 @@ TEST(HostSet, RunsOtherProgramsInside) {
   EXPECT_THAT(ranks.output(1), ::testing::HasSubstr(HostSet::address(1) + "/24"));
 }
 
-TEST(HostSet, ACutLinkSwallowsPacketsUntilItIsRestored) {
+TEST(HostSet, ACutLinkDropsPacketsUntilItIsRestored) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2, {.rate = "1gbit"});
   ASSERT_TRUE(hosts.cut_link(0).ok());
   ProcessSet cut = start_ranks(2, "connect_to_first_host", {.environment = {{"CONNECT_MS", "300"}}, .hosts = &hosts});

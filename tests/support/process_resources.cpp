@@ -30,7 +30,7 @@ int count_shared_mappings() {
 }  // namespace
 
 ProcessResources ProcessResources::now() {
-  // A sanitizer starts a thread of its own along with the program's first.
+  // A sanitizer starts its own thread together with the program's first.
   static const bool any_thread_started = (std::thread([] {}).join(), true);
   static_cast<void>(any_thread_started);
   // The iterator's own descriptor is in the count each time, so differences are right.

@@ -1,4 +1,4 @@
-// What this process holds right now, for tests that nothing is left behind.
+// The resources that this process holds, for tests that nothing is left behind.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct ProcessResources {
 
   // From /proc/self.
   static ProcessResources now();
-  // As soon as they equal `expected`, or at the deadline: what they are then. A thread that was
+  // Waits until they equal `expected`, or until the deadline, and returns them. A thread that was
   // joined stays visible for a moment.
   static ProcessResources settle(const ProcessResources& expected, Deadline deadline);
   friend bool operator==(const ProcessResources&, const ProcessResources&) = default;

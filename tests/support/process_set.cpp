@@ -237,7 +237,7 @@ ProcessSet start_ranks(int world_size, const std::string& role, const StartOptio
 
 ProcessSet start_program(int world_size, const std::vector<std::string>& arguments, const StartOptions& options) {
   return ProcessSet::start(world_size, options, [&](int namespace_fd) {
-    // A program that knows nothing of the harness gets its ties to the test from util-linux.
+    // For a program that does not use the harness, util-linux ties its lifetime to the test.
     ChildCommand command;
     if (namespace_fd >= 0) {
       command.arguments = {"nsenter", fmt::format("--net=/proc/{}/fd/{}", ::getpid(), namespace_fd)};

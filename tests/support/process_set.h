@@ -6,7 +6,7 @@
 //     ...
 //     return 0;
 //   }
-//   TEST(Sum, SurvivorsNameTheDead) {
+//   TEST(Sum, SurvivorsNameTheKilledRank) {
 //     ProcessSet ranks = start_ranks(3, "sum_rank");
 //     ASSERT_TRUE(ranks.wait_for_line(1, "joined", in_seconds(20))) << ranks.report();
 //     ranks.kill(2, SIGKILL);
@@ -43,7 +43,7 @@ using Environment = std::map<std::string, std::optional<std::string>>;
 
 // How a process ended.
 struct ExitStatus {
-  int code = 0;    // exit code, where `signal` is 0
+  int code = 0;    // exit code, if `signal` is 0
   int signal = 0;  // the signal that killed it, or 0
   Deadline::Clock::time_point when;
 
@@ -51,9 +51,9 @@ struct ExitStatus {
   std::string to_string() const;  // "exit code 3", "killed by signal 9 (Killed)"
 };
 
-// The processes of one test, numbered by rank. Their output is collected by a thread of its own, so
-// that no child blocks on a full pipe. Calls may come from any thread. Movable; the destructor
-// kills and reaps whatever still runs.
+// The processes of one test, numbered by rank. A separate thread collects their output, so
+// that no child blocks on a full pipe. May be called from any thread. Movable; the destructor
+// kills and reaps all that still run.
 class ProcessSet {
  public:
   ProcessSet(ProcessSet&&) noexcept;
@@ -97,14 +97,14 @@ class ProcessSet {
 
 struct StartOptions {
   Environment environment = {};                         // for every rank
-  std::function<Environment(int)> rank_variables = {};  // for one rank; wins over `environment`
-  // Where the ranks run: equal shares, the first ranks on the first host. Null: on this host. With
+  std::function<Environment(int)> rank_variables = {};  // for one rank; overrides `environment`
+  // Where the ranks run: equally many on each host, the first ranks on the first. Null: on this host. With
   // hosts the job gets a LOCKSTEP_SECRET too, because ranks of different hosts need one.
   const HostSet* hosts = nullptr;
 };
 
 // Starts `world_size` processes that run `role`, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
-// set. The store's listening socket is made here and handed to rank 0 as LOCKSTEP_STORE_FD=<fd>, so
+// set. The store's listening socket is created here and passed to rank 0 as LOCKSTEP_STORE_FD=<fd>, so
 // that no other process can take the port in between; the parent keeps no copy. Every other
 // variable that the engine reads, except LOCKSTEP_LOG, is removed from what the children inherit;
 // LOCKSTEP_TEST_BACKEND becomes their LOCKSTEP_BACKEND.

@@ -25,7 +25,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "unset" : value;
 }
 
-// Until the test kills it; the harness must, whatever the test forgets.
+// Until the test kills it; the harness must do so if the test forgets.
 [[noreturn]] void wait_for_the_end() {
   while (true) ::pause();
 }
@@ -106,7 +106,7 @@ TEST(ProcessSet, GivesEachRankItsEnvironmentOutputAndExitCode) {
   EXPECT_THAT(ranks.report(), HasSubstr("rank 2 (pid " + std::to_string(ranks.pid(2)) + "): exit code 2"));
 }
 
-TEST(ProcessSet, HandsTheListeningSocketToRankZero) {
+TEST(ProcessSet, PassesTheListeningSocketToRankZero) {
   ProcessSet ranks = start_ranks(4, "meet_at_master");
   ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
   EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
@@ -127,7 +127,7 @@ TEST(ProcessSet, TurnsAnExceptionIntoAnExitCode) {
   EXPECT_THAT(ranks.error_output(0), HasSubstr("the reason"));
 }
 
-TEST(ProcessSet, SignalsOneRankAndSeesItsEnd) {
+TEST(ProcessSet, SignalsOneRankAndDetectsItsEnd) {
   ProcessSet ranks = start_ranks(2, "hang");
   ASSERT_TRUE(ranks.wait_for_line(1, "hanging", in_seconds(60)));
   ASSERT_TRUE(ranks.kill(1, SIGSTOP));
@@ -149,7 +149,7 @@ TEST(ProcessSet, WaitForLineEndsAtTheDeadlineAndWithTheProcess) {
   EXPECT_TRUE(ended.wait_for_line(0, "the reason", in_seconds(600)));
 }
 
-// False for a zombie too: whose parent is dead may wait long for init to reap it.
+// False for a zombie too: if its parent is dead, it may take long until init reaps it.
 bool process_runs(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string stat;
@@ -158,7 +158,7 @@ bool process_runs(pid_t pid) {
   return name_end != std::string::npos && stat[name_end + 2] != 'Z' && stat[name_end + 2] != 'X';
 }
 
-TEST(ProcessSet, KillsWhatStillRunsWhenItGoes) {
+TEST(ProcessSet, KillsRemainingProcessesWhenDestroyed) {
   pid_t running = 0;
   pid_t stopped = 0;
   {

@@ -1,4 +1,4 @@
-// A port on which nobody listens, and that nobody else can take meanwhile.
+// A port on which no process listens, and which no other process can take meanwhile.
 #pragma once
 
 #include <arpa/inet.h>

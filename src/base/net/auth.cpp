@@ -19,7 +19,7 @@ namespace {
 
 std::string_view advice(const Secret& secret) {
   return secret.empty()
-             ? "no secret is set in this process: set LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE as the others have it"
+             ? "no secret is set in this process: set LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE as in the other processes"
              : "use the same LOCKSTEP_SECRET in all processes of the job";
 }
 
@@ -31,7 +31,7 @@ Result<Bytes> receive_message(int fd, MessageType expected, Deadline deadline) {
   if (!header.ok()) return header.status();
   Bytes payload(header->payload_bytes);
   LOCKSTEP_RETURN_IF_ERROR(receive_all(fd, payload, deadline));
-  // Every version can read a refusal, so that two versions can tell each other why.
+  // Every version can read a refusal, so that a process of another version gets the reason.
   if (header->type == MessageType::refused) {
     const auto refusal = handshake::parse_refused(payload);
     if (!refusal.ok()) return refusal.status();
@@ -41,13 +41,13 @@ Result<Bytes> receive_message(int fd, MessageType expected, Deadline deadline) {
   return payload;
 }
 
-// An acceptor that refuses may close before all was sent to it: what it said is then still there
-// to be read, and says more than the broken connection.
+// An acceptor that refuses may close the connection before all was sent to it: its refusal can still be
+// read then, and explains more than the broken connection.
 Status send_message(int fd, const Bytes& message, Deadline deadline) {
   const Status sent = send_all(fd, message, deadline);
   if (sent.code() != StatusCode::peer_lost) return sent;
-  const auto said = receive_message(fd, MessageType::refused, deadline);
-  return said.ok() || said.status().code() == StatusCode::peer_lost ? sent : said.status();
+  const auto refusal = receive_message(fd, MessageType::refused, deadline);
+  return refusal.ok() || refusal.status().code() == StatusCode::peer_lost ? sent : refusal.status();
 }
 
 Status connect_handshake(int fd, const Secret& secret, const ConnectionIdentity& identity, Deadline deadline) {
@@ -64,7 +64,7 @@ Status connect_handshake(int fd, const Secret& secret, const ConnectionIdentity&
   };
   if (!handshake::equal(mac(handshake::Side::acceptor), challenge->mac)) {
     return Status(StatusCode::unauthenticated,
-                  fmt::format("it did not prove that it knows this job's secret; {}", advice(secret)));
+                  fmt::format("it did not prove that it has this job's secret; {}", advice(secret)));
   }
   LOCKSTEP_RETURN_IF_ERROR(send_message(fd, handshake::format_proof(mac(handshake::Side::connector)), deadline));
   const auto accepted = receive_message(fd, MessageType::accepted, deadline);
@@ -139,7 +139,7 @@ Status AcceptorHandshake::take_proof(std::span<const std::byte> payload) {
   if (!proof.ok()) return proof.status();
   if (!handshake::equal(*proof, expected_proof_)) {
     return Status(StatusCode::unauthenticated,
-                  "the proof is wrong: the connecting process does not know this job's secret");
+                  "the proof is wrong: the connecting process does not have this job's secret");
   }
   state_ = State::accepted;
   output_ = handshake::format_accepted();
@@ -182,7 +182,7 @@ Status may_bind(const SocketAddress& address, const Secret& secret) {
   if (allowed != nullptr && std::string_view(allowed) == "1") return {};
   return Status(
       StatusCode::unauthenticated,
-      fmt::format("will not listen on {} without a secret, because anybody who reaches it could join the job; "
+      fmt::format("will not listen on {} without a secret, because any process that can reach it could join the job; "
                   "set LOCKSTEP_SECRET (or LOCKSTEP_SECRET_FILE) to the same value in all processes, use a "
                   "loopback address, or set LOCKSTEP_ALLOW_UNAUTHENTICATED=1 on a network that you trust",
                   address.to_string()));

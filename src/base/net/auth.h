@@ -1,5 +1,5 @@
-// Mutual proof that both ends of a fresh connection know the job's secret, before anything else
-// is said on it: HMAC-SHA256 challenge-response, bound to what the connection is for.
+// Mutual proof that both ends of a new connection have the job's secret, before anything else
+// is sent on it: HMAC-SHA256 challenge-response, bound to the purpose of the connection.
 //
 //   connector                                   acceptor
 //     hello{version, identity, nonce_c}  -->
@@ -10,7 +10,7 @@
 // Each HMAC covers a direction label, both nonces and the identity, so that an answer cannot be
 // replayed on another connection, reflected, or used for another role, rank or group. Without a
 // secret the same messages are exchanged with an empty key: identities and versions are still
-// checked, but nothing is proved; callers must then stay on loopback (may_bind).
+// checked, but nothing is proven; callers must then stay on loopback (may_bind).
 // Byte layout: docs/wire_format.md. Comparison is in constant time.
 #pragma once
 
@@ -34,7 +34,7 @@ inline constexpr std::chrono::seconds kHandshakeTimeout{5};
 inline constexpr std::size_t kMaxRoleBytes = 32;
 inline constexpr std::size_t kMaxGroupBytes = 512;
 
-// Who connects, and what for. All fields are covered by the HMAC.
+// Which process connects, and for what purpose. The HMAC covers all fields.
 struct ConnectionIdentity {
   std::string role;   // "store", "control", "p2p", "data"
   std::string group;  // unique id of the group's generation; empty for the store
@@ -46,7 +46,7 @@ struct ConnectionIdentity {
 };
 
 // Connector's side. Blocks until done or min(deadline, 5 s). unauthenticated: the two ends do not
-// share a secret; protocol_error: the other end is no Lockstep, or of another version; otherwise
+// share a secret; protocol_error: the other end is not Lockstep, or another version; otherwise
 // the code and reason with which the acceptor refused.
 Status authenticate_as_connector(int fd, const Secret& secret, const ConnectionIdentity& identity, Deadline deadline);
 
@@ -57,9 +57,9 @@ using IdentityCheck = std::function<Status(const ConnectionIdentity&)>;
 Result<ConnectionIdentity> authenticate_as_acceptor(int fd, const Secret& secret, const IdentityCheck& check,
                                                     Deadline deadline);
 
-// The acceptor's side without blocking, for servers that poll: give it what arrives, send what it
-// says. Nothing else may be read from or written to the connection until it has ended. The caller
-// keeps the deadline. Not thread-safe.
+// The acceptor's side without blocking, for servers that poll: feed it what arrives, send its
+// output. Nothing else may be read from or written to the connection until the handshake has ended. The caller
+// enforces the deadline. Not thread-safe.
 class AcceptorHandshake {
  public:
   enum class State { in_progress, accepted, refused };
@@ -69,7 +69,7 @@ class AcceptorHandshake {
 
   // How many bytes to read next, at most: never beyond the end of the handshake. 0 once it ended.
   std::size_t wanted() const;
-  // Takes up to wanted() bytes that arrived (more is a defect of the caller).
+  // Takes up to wanted() bytes that arrived (more is a bug in the caller).
   void feed(std::span<const std::byte> bytes);
   // What must be sent now; a refusal too must be sent before the connection is closed.
   Bytes take_output() { return std::exchange(output_, {}); }
@@ -95,12 +95,12 @@ class AcceptorHandshake {
   Status refusal_;
 };
 
-// The bytes with which an acceptor refuses a connection for a reason of its own (too many, for
+// The bytes with which an acceptor refuses a connection for its own reason (too many connections, for
 // example) before reading anything.
 Bytes format_refusal(const Status& reason);
 
 // Without a secret only loopback may be bound, unless LOCKSTEP_ALLOW_UNAUTHENTICATED=1. The error
-// says what to set.
+// names the variables to set.
 Status may_bind(const SocketAddress& address, const Secret& secret);
 
 }  // namespace lockstep

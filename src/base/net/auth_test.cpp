@@ -65,7 +65,7 @@ TEST(Handshake, RefusesAnotherSecretOrNoneOnBothSides) {
   }
 }
 
-TEST(Handshake, GivesTheConnectorTheReasonOfTheCheck) {
+TEST(Handshake, ReportsTheReasonOfTheCheckToTheConnector) {
   const Outcome outcome = shake(Secret("s"), Secret("s"), [](const ConnectionIdentity& identity) {
     return Status(StatusCode::already_exists, "rank " + std::to_string(identity.from_rank) + " is connected already");
   });
@@ -186,7 +186,7 @@ TEST(Connector, RefusesAnAcceptorThatReflectsItsOwnNonce) {
   ASSERT_TRUE(receive_all(right.get(), hello, Deadline::after(5s)).ok());
   const auto parsed = handshake::parse_hello(std::span(hello).subspan(handshake::kHeaderBytes));
   ASSERT_TRUE(parsed.ok());
-  // The best that somebody without the secret can do: nonces that are known, a proof of another key.
+  // The best that an attacker without the secret can do: known nonces, a proof with another key.
   const handshake::Challenge challenge{parsed->nonce, handshake::compute_mac(Secret(), handshake::Side::acceptor,
                                                                              parsed->nonce, parsed->nonce, kIdentity)};
   ASSERT_TRUE(send_all(right.get(), handshake::format_challenge(challenge), Deadline::after(5s)).ok());

@@ -18,10 +18,10 @@ struct IoResult {
   int error = 0;             // errno of any other failure
 };
 
-// Sends what fits now. `passed_fd` (or -1) travels with the first byte: if bytes > 0 it has left.
+// Sends what fits now. `passed_fd` (or -1) is sent with the first byte: if bytes > 0 it was sent.
 IoResult send_some(int socket, std::span<const std::byte> bytes, int passed_fd = -1);
 
-// Receives what is there; descriptors that came along are appended to `fds`, close-on-exec.
+// Receives what is available; attached descriptors are appended to `fds`, close-on-exec.
 IoResult receive_some(int socket, std::span<std::byte> bytes, std::vector<UniqueFd>& fds);
 
 }  // namespace lockstep

@@ -65,7 +65,8 @@ Result<Header> parse_header(std::span<const std::byte> bytes) {
   header.type = static_cast<MessageType>(reader.get<std::uint16_t>());
   header.payload_bytes = reader.get<std::uint32_t>();
   if (!reader.complete() || magic != kMagic) {
-    return Status(StatusCode::protocol_error, "these bytes are not Lockstep's; does something else use this port?");
+    return Status(StatusCode::protocol_error,
+                  "the peer sent bytes that are not a Lockstep handshake; does another program use this port?");
   }
   if (header.payload_bytes > kMaxPayloadBytes) {
     return Status(StatusCode::protocol_error, fmt::format("handshake message of {} bytes; at most {} are allowed",
@@ -77,13 +78,13 @@ Result<Header> parse_header(std::span<const std::byte> bytes) {
 Status check_header(const Header& header, MessageType expected) {
   if (header.version != kWireVersion) {
     return Status(StatusCode::protocol_error,
-                  fmt::format("the peer speaks wire version {}, this process version {}; run the same version of "
+                  fmt::format("the peer uses wire version {}, this process version {}; run the same version of "
                               "Lockstep on all hosts",
                               header.version, kWireVersion));
   }
   if (header.type != expected) {
     return Status(StatusCode::protocol_error,
-                  fmt::format("handshake message '{}' ({}) where '{}' was expected", name_of(header.type),
+                  fmt::format("handshake message '{}' ({}), but '{}' was expected", name_of(header.type),
                               static_cast<unsigned>(header.type), name_of(expected)));
   }
   return {};

@@ -1,6 +1,6 @@
-// The messages of the handshake (base/auth.h) as bytes: docs/wire_format.md, "Handshake".
+// The messages of the handshake (base/net/auth.h) as bytes: docs/wire_format.md, "Handshake".
 // Pure functions; parsers accept any bytes, check lengths before they allocate, and return
-// protocol_error for what no correct peer of this version sends.
+// protocol_error for anything that no correct peer of this version sends.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace lockstep::handshake {
 
-// One number for the handshake and all that follows on the connection.
+// The version of the handshake and of everything that follows on the connection.
 inline constexpr std::uint16_t kWireVersion = 1;
 inline constexpr std::uint32_t kMagic = 0x504B534C;  // "LSKP"
 inline constexpr std::size_t kHeaderBytes = 12;
@@ -34,7 +34,7 @@ struct Header {
   MessageType type = MessageType::hello;
   std::uint32_t payload_bytes = 0;
 };
-// Needs exactly kHeaderBytes. Does not judge version and type: see check_header.
+// Needs exactly kHeaderBytes. Does not check version and type: see check_header.
 Result<Header> parse_header(std::span<const std::byte> bytes);
 // Refuses another version (naming both) and any type but `expected`.
 Status check_header(const Header& header, MessageType expected);

@@ -1,4 +1,4 @@
-// The handshake's parsers, and the acceptor's state machine fed in two pieces.
+// The handshake's parsers, and the acceptor's state machine, fed in two halves.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,9 +15,9 @@ void require(bool condition) {
 
 void feed(AcceptorHandshake& acceptor, std::span<const std::byte> bytes) {
   while (!bytes.empty() && acceptor.wanted() > 0) {
-    const auto piece = bytes.first(std::min(bytes.size(), acceptor.wanted()));
-    acceptor.feed(piece);
-    bytes = bytes.subspan(piece.size());
+    const auto next = bytes.first(std::min(bytes.size(), acceptor.wanted()));
+    acceptor.feed(next);
+    bytes = bytes.subspan(next.size());
   }
 }
 
@@ -40,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   AcceptorHandshake acceptor(secret, check);
   feed(acceptor, bytes.first(size / 2));
   feed(acceptor, bytes.subspan(size / 2));
-  // Nobody proves the secret by chance.
+  // No input proves the secret by chance.
   require(acceptor.state() != AcceptorHandshake::State::accepted);
   return 0;
 }

@@ -34,7 +34,7 @@ Status lost(int fd, int error) {
   return Status(StatusCode::peer_lost, fmt::format("the connection to {} broke: {}", peer_text(fd), errno_text(error)));
 }
 
-// Two ends of one loopback connection on the same port are one socket: where nobody listens on a
+// If both ends of a loopback connection have the same port, they are one socket: if no process listens on a
 // port of the ephemeral range, the kernel may choose it as the local port and connect it to itself.
 bool connected_to_itself(int fd) {
   const auto local = local_address(fd);
@@ -107,7 +107,7 @@ Result<SocketAddress> peer_address(int fd) {
 
 std::string peer_text(int fd) {
   const auto address = peer_address(fd);
-  return address.ok() ? address->to_string() : "a peer that is gone";
+  return address.ok() ? address->to_string() : "a peer that has disconnected";
 }
 
 Result<UniqueFd> accept_from(int listener, Deadline deadline) {
@@ -138,7 +138,7 @@ Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline) {
       LOCKSTEP_RETURN_IF_ERROR(finish_connect(fd->get(), address, deadline));
       break;
     }
-    // A Unix listener with a full backlog says EAGAIN and offers nothing to poll for.
+    // A Unix listener with a full backlog returns EAGAIN and offers nothing to poll for.
     if (errno != EAGAIN) return connect_error(address, errno);
     if (deadline.expired()) {
       return Status(StatusCode::timed_out, fmt::format("the backlog of {} stayed full", address.to_string()));
@@ -149,10 +149,10 @@ Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline) {
   return fd;
 }
 
-Knock knock(const SocketAddress& address, Deadline deadline) {
+ProbeResult probe_address(const SocketAddress& address, Deadline deadline) {
   const auto connection = connect_to(address, deadline);
-  if (connection.ok()) return Knock::answered;
-  return connection.status() == connect_error(address, ECONNREFUSED) ? Knock::refused : Knock::silent;
+  if (connection.ok()) return ProbeResult::answered;
+  return connection.status() == connect_error(address, ECONNREFUSED) ? ProbeResult::refused : ProbeResult::silent;
 }
 
 void detect_dead_peer(int fd) {

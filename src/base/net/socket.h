@@ -62,16 +62,16 @@ Result<UniqueFd> accept_from(int listener, Deadline deadline);
 // One attempt; refused or unreachable is `unavailable`, and names the address.
 Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline);
 
-// What an address says to an attempt to connect, which is given up at once.
-enum class Knock : std::uint8_t {
+// How an address responds to an attempt to connect. The connection is closed at once.
+enum class ProbeResult : std::uint8_t {
   answered,
-  refused,  // its host answers that nobody listens there
-  silent,   // no answer by the deadline, or no way to the host
+  refused,  // its host answers that no process is listening there
+  silent,   // no answer by the deadline, or the host cannot be reached
 };
-Knock knock(const SocketAddress& address, Deadline deadline);
+ProbeResult probe_address(const SocketAddress& address, Deadline deadline);
 
-// Makes the kernel notice within about 15 s that a TCP peer's host or link is gone, on an idle
-// connection too. Nothing on Unix sockets.
+// Makes the kernel detect within about 15 s that a TCP peer's host or link is down, on an idle
+// connection too. No effect on Unix sockets.
 void detect_dead_peer(int fd);
 
 // Whole buffers or an error: a closed connection is peer_lost, the deadline is timed_out.

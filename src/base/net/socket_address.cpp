@@ -81,7 +81,7 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, std::uint16_
   if (const int error = ::getaddrinfo(name.c_str(), nullptr, &hints, &found); error != 0) {
     const std::string reason = error == EAI_SYSTEM ? errno_text(errno) : ::gai_strerror(error);
     return Status(StatusCode::unavailable,
-                  fmt::format("cannot resolve host '{}': {}; check the name, or give an address", host, reason));
+                  fmt::format("cannot resolve host '{}': {}; check the name, or use an address", host, reason));
   }
   std::vector<SocketAddress> addresses;
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
@@ -100,11 +100,11 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, std::uint16_
 }
 
 Result<HostPort> parse_host_port(const std::string& text) {
-  const auto refuse = [&](std::string_view what) {
+  const auto refuse = [&](std::string_view why) {
     return Status(
         StatusCode::invalid_argument,
         fmt::format("'{}' is not an address: {}; expected host:port or [IPv6]:port, with a port from 0 to 65535", text,
-                    what));
+                    why));
   };
   const std::size_t colon = text.rfind(':');
   if (colon == std::string::npos) return refuse("there is no port");
@@ -113,13 +113,14 @@ Result<HostPort> parse_host_port(const std::string& text) {
     if (host.back() != ']') return refuse("the bracket is not closed before the port");
     host = host.substr(1, host.size() - 2);
   } else if (host.find(':') != std::string::npos) {
-    return refuse("an IPv6 address must stand in brackets");
+    return refuse("an IPv6 address must be in brackets");
   }
   if (host.empty()) return refuse("there is no host");
   const std::string_view digits = std::string_view(text).substr(colon + 1);
   HostPort result{std::move(host), 0};
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), result.port);
-  if (error != std::errc{} || end != digits.data() + digits.size()) return refuse("the port is not such a number");
+  if (error != std::errc{} || end != digits.data() + digits.size())
+    return refuse("the port is not a number from 0 to 65535");
   return result;
 }
 

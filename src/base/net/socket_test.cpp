@@ -61,7 +61,7 @@ TEST(Resolve, NamesTheHostThatCannotBeResolved) {
   EXPECT_THAT(result.status().message(), HasSubstr("no-such-host.invalid"));
 }
 
-TEST(ParseHostPort, TakesNamesAndBothFamilies) {
+TEST(ParseHostPort, AcceptsNamesAndBothFamilies) {
   EXPECT_EQ(parse_host_port("node7:29500")->host, "node7");
   EXPECT_EQ(parse_host_port("node7:29500")->port, 29500);
   EXPECT_EQ(parse_host_port("[fe80::1]:0")->host, "fe80::1");
@@ -102,12 +102,12 @@ TEST_P(StreamSockets, AreCloseOnExecAndNonBlocking) {
   }
 }
 
-TEST_P(StreamSockets, SayWhenThePeerIsGone) {
+TEST_P(StreamSockets, ReportThatThePeerIsGone) {
   Pair pair = connected(where());
   pair.server.reset();
   std::byte byte{};
   EXPECT_EQ(receive_all(pair.client.get(), {&byte, 1}, Deadline::after(5s)).code(), StatusCode::peer_lost);
-  // The first bytes may still leave; sooner or later the kernel knows.
+  // The first bytes may still be sent; eventually the kernel reports the closed connection.
   Status status;
   const auto bytes = pattern(1 << 16);
   for (int i = 0; i < 1000 && status.ok(); ++i) status = send_all(pair.client.get(), bytes, Deadline::after(5s));
@@ -119,13 +119,13 @@ TEST_P(StreamSockets, KeepTheirDeadlines) {
   std::byte byte{};
   EXPECT_EQ(receive_all(pair.client.get(), {&byte, 1}, Deadline::after(20ms)).code(), StatusCode::timed_out);
   EXPECT_EQ(accept_from(pair.listener.get(), Deadline::after(20ms)).status().code(), StatusCode::timed_out);
-  const auto bytes = pattern(std::size_t{32} << 20);  // nobody reads
+  const auto bytes = pattern(std::size_t{32} << 20);  // the peer never reads them
   EXPECT_EQ(send_all(pair.client.get(), bytes, Deadline::after(20ms)).code(), StatusCode::timed_out);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, StreamSockets, ::testing::Values("127.0.0.1", "::1", "unix"));
 
-TEST(Listen, SaysWhichPortIsInUse) {
+TEST(Listen, NamesThePortThatIsInUse) {
   const auto first = listen_on(loopback());
   ASSERT_TRUE(first.ok());
   const SocketAddress taken = local_address(first->get()).value();
@@ -141,7 +141,7 @@ TEST(Listen, RefusesAnAddressOfAnotherHost) {
   EXPECT_EQ(result.status().code(), StatusCode::invalid_argument);
 }
 
-TEST(Connect, IsUnavailableWhereNobodyListens) {
+TEST(Connect, IsUnavailableIfNoProcessListens) {
   const testing::ReservedPort reserved;
   const SocketAddress address = reserved.address();
   const auto result = connect_to(address, Deadline::after(5s));

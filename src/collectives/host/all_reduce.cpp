@@ -2,11 +2,11 @@
 
 #include <cstring>
 
+#include "base/rank_array.h"
+#include "collectives/chunks.h"
 #include "collectives/host/entry.h"
 #include "collectives/host/staging.h"
 #include "collectives/kernels/kernels.h"
-#include "collectives/rank_array.h"
-#include "collectives/slices.h"
 
 namespace lockstep {
 namespace {
@@ -23,13 +23,13 @@ bool all_in_registered_memory(const CollectiveCall& call, const CollectiveContex
   return true;
 }
 
-Status reduce_slices(const CollectiveCall& call, CollectiveContext& context) {
+Status reduce_in_place(const CollectiveCall& call, CollectiveContext& context) {
   auto& host = context.host;
   const int ranks = host.local_size();
   const std::size_t element = call.element_bytes();
   const std::size_t bytes = call.count() * element;
-  const Slice slice =
-      slice_of(call.count(), static_cast<std::size_t>(ranks), static_cast<std::size_t>(host.local_rank()), element);
+  const ElementRange chunk = aligned_chunk(call.count(), static_cast<std::size_t>(ranks),
+                                           static_cast<std::size_t>(host.local_rank()), element);
 
   RankArray<PeerView> inputs(ranks);
   RankArray<PeerView> outputs(ranks);
@@ -40,14 +40,14 @@ Status reduce_slices(const CollectiveCall& call, CollectiveContext& context) {
     auto input = input_view(context, rank, bytes);
     if (!input.ok()) return input.status();
     inputs[rank] = std::move(*input);
-    sources[rank] = inputs[rank].data + slice.begin * element;
+    sources[rank] = inputs[rank].data + chunk.begin * element;
     if (!receives_result(call, rank)) continue;
     auto output = output_view(context, rank, bytes);
     if (!output.ok()) return output.status();
     outputs[rank] = std::move(*output);
-    targets[static_cast<int>(target_count++)] = outputs[rank].data + slice.begin * element;
+    targets[target_count++] = outputs[rank].data + chunk.begin * element;
   }
-  LOCKSTEP_RETURN_IF_ERROR(for_each_with_stop_check(context, slice.count, element, [&](std::size_t, std::size_t count) {
+  LOCKSTEP_RETURN_IF_ERROR(for_each_with_stop_check(context, chunk.count, element, [&](std::size_t, std::size_t count) {
     reduce(call.descriptor.dtype, call.descriptor.op, sources.span(), targets.first(target_count), count,
            divisor_of(call, context));
     for (auto& source : sources.span()) source += count * element;
@@ -58,7 +58,7 @@ Status reduce_slices(const CollectiveCall& call, CollectiveContext& context) {
 
 constexpr std::size_t kReduceBlock = std::size_t{16} << 10;
 
-// The staged path: see the header. `Staged` holds what its three parts share.
+// The staged path: see the header. `Staged` holds what copy_in, reduce_segment and copy_out share.
 class Staged {
  public:
   Staged(const CollectiveCall& call, CollectiveContext& context)
@@ -67,59 +67,58 @@ class Staged {
         ranks_(static_cast<std::size_t>(context.host.local_size())),
         me_(static_cast<std::size_t>(context.host.local_rank())),
         element_(call.element_bytes()),
-        // One block for each slice to copy in (the block of the own slice is where results go).
+        // One slot for each chunk to copy in; the slot of this rank's own chunk receives its results.
         layout_(ranks_, staging_step_bytes(context.host.oversubscribed())),
-        piece_(layout_.piece_bytes() / element_) {}
+        segment_elements_(layout_.segment_bytes() / element_) {}
 
   Status run() {
-    const std::size_t longest = slice(0).count;
-    const std::size_t pieces = (longest + piece_ - 1) / piece_;
-    for (std::size_t step = 0; step < pieces + 2; ++step) {
-      if (step < pieces) copy_in(step);
-      if (step >= 1 && step - 1 < pieces) reduce_piece(step - 1);
+    const std::size_t longest = chunk(0).count;
+    const std::size_t segments = (longest + segment_elements_ - 1) / segment_elements_;
+    for (std::size_t step = 0; step < segments + 2; ++step) {
+      if (step < segments) copy_in(step);
+      if (step >= 1 && step - 1 < segments) reduce_segment(step - 1);
       if (step >= 2) copy_out(step - 2);
-      // After the last copies nobody writes to the staging rooms before the next announcement.
-      if (step < pieces + 1) LOCKSTEP_RETURN_IF_ERROR(host_synchronise(context_));
+      // After the last copies no rank writes to staging memory before the next announcement.
+      if (step < segments + 1) LOCKSTEP_RETURN_IF_ERROR(host_synchronise(context_));
     }
     return Status();
   }
 
  private:
-  Slice slice(std::size_t rank) const { return slice_of(call_.count(), ranks_, rank, element_); }
+  ElementRange chunk(std::size_t rank) const { return aligned_chunk(call_.count(), ranks_, rank, element_); }
 
-  // Piece `index` of a rank's slice, in elements of the whole buffer.
-  Slice piece(std::size_t rank, std::size_t index) const {
-    const Slice whole = slice(rank);
-    const std::size_t begin = std::min(whole.count, index * piece_);
-    return Slice{whole.begin + begin, std::min(piece_, whole.count - begin)};
+  // Segment `index` of a rank's chunk, in elements of the whole buffer.
+  ElementRange segment(std::size_t rank, std::size_t index) const {
+    const ElementRange whole = chunk(rank);
+    const std::size_t begin = std::min(whole.count, index * segment_elements_);
+    return ElementRange{whole.begin + begin, std::min(segment_elements_, whole.count - begin)};
   }
   SharedArea& area(std::size_t rank) { return context_.host.area(static_cast<int>(rank)); }
 
   void copy_in(std::size_t index) {
     for (std::size_t owner = 0; owner < ranks_; ++owner) {
       if (owner == me_) continue;
-      const Slice part = piece(owner, index);
-      if (part.count == 0) continue;
-      copy_bytes(layout_.block(area(me_), index, owner), call_.input + part.begin * element_, part.count * element_);
+      const ElementRange range = segment(owner, index);
+      if (range.count == 0) continue;
+      copy_bytes(layout_.slot(area(me_), index, owner), call_.input + range.begin * element_, range.count * element_);
     }
   }
 
-  void reduce_piece(std::size_t index) {
-    const Slice part = piece(me_, index);
-    if (part.count == 0) return;
-    RankArray<const std::byte*> sources(static_cast<int>(ranks_));
+  void reduce_segment(std::size_t index) {
+    const ElementRange range = segment(me_, index);
+    if (range.count == 0) return;
+    RankArray<const std::byte*> sources(ranks_);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      sources[static_cast<int>(rank)] =
-          rank == me_ ? call_.input + part.begin * element_ : layout_.block(area(rank), index, me_);
+      sources[rank] = rank == me_ ? call_.input + range.begin * element_ : layout_.slot(area(rank), index, me_);
     }
-    std::byte* result = layout_.block(area(me_), index, me_);
-    // Block by block, so that what was just reduced is still in the first-level cache when it is
-    // copied around the caches into the staging room.
+    std::byte* result = layout_.slot(area(me_), index, me_);
+    // Block by block, so that what was just reduced is still in the first-level cache when
+    // non-temporal stores copy it to the staging memory.
     const bool keep = receives_result(call_, static_cast<int>(me_));
-    std::byte* target = keep ? call_.output + part.begin * element_ : result;
+    std::byte* target = keep ? call_.output + range.begin * element_ : result;
     const std::size_t block = kReduceBlock / element_;
-    for (std::size_t begin = 0; begin < part.count; begin += block) {
-      const std::size_t count = std::min(block, part.count - begin);
+    for (std::size_t begin = 0; begin < range.count; begin += block) {
+      const std::size_t count = std::min(block, range.count - begin);
       reduce(call_.descriptor.dtype, call_.descriptor.op, sources.span(), std::span(&target, 1), count,
              divisor_of(call_, context_));
       if (keep) copy_bytes(result, target, count * element_);
@@ -133,10 +132,10 @@ class Staged {
     if (!receives_result(call_, static_cast<int>(me_))) return;
     for (std::size_t owner = 0; owner < ranks_; ++owner) {
       if (owner == me_) continue;
-      const Slice part = piece(owner, index);
-      if (part.count == 0) continue;
-      std::memcpy(call_.output + part.begin * element_, layout_.block(area(owner), index, owner),
-                  part.count * element_);
+      const ElementRange range = segment(owner, index);
+      if (range.count == 0) continue;
+      std::memcpy(call_.output + range.begin * element_, layout_.slot(area(owner), index, owner),
+                  range.count * element_);
     }
   }
 
@@ -146,7 +145,7 @@ class Staged {
   const std::size_t me_;
   const std::size_t element_;
   const StagingLayout layout_;
-  const std::size_t piece_;  // elements
+  const std::size_t segment_elements_;
 };
 
 }  // namespace
@@ -163,7 +162,7 @@ Status host_all_reduce(const CollectiveCall& call, CollectiveContext& context, H
     actual.input = call.output;
   }
   LOCKSTEP_RETURN_IF_ERROR(host_announce_memory(actual, context, bytes, bytes, hide));
-  if (all_in_registered_memory(actual, context)) return reduce_slices(actual, context);
+  if (all_in_registered_memory(actual, context)) return reduce_in_place(actual, context);
   return Staged(actual, context).run();
 }
 

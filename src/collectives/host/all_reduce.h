@@ -1,20 +1,20 @@
 // Large all_reduce and reduce on one host.
 //
-// Every rank owns one slice of the elements. It reduces its slice over all ranks' inputs in one
-// pass, in rank order, and the result goes to every rank (reduce: to the root). Each element is so
-// reduced in one place, and everybody gets the same bits.
+// Every rank owns one chunk of the elements. It reduces its chunk over all ranks' inputs in one
+// pass, in rank order, and the result goes to every rank (reduce: to the root). Each element is thus
+// reduced in one place, and all ranks get the same bits.
 //
-// *Slices*: where every buffer lies in registered memory, the owner reads the inputs in place and
+// *In place*: if every buffer is in registered memory, the owner reads the inputs in place and
 // writes the result straight into all outputs. Nothing is copied; for two ranks the work is
 // t = a + b; a = t; b = t over half of the elements each. Two synchronisations in all.
 //
-// *Staged*: private memory passes through the ranks' shared staging rooms in pieces that stay in
+// *Staged*: private memory passes through the ranks' staging memory in segments that stay in
 // the second-level cache. In step t every rank
-//     copies in   piece t of its input of all slices but its own,
-//     reduces     piece t-1 of its slice: its own input and what the others copied in,
-//                 to its output and to its staging room,
-//     copies out  piece t-2 of the other slices' results,
-// then all synchronise. Staging rooms for copying in and for results alternate between even and
+//     copies in   segment t of its input of all chunks but its own,
+//     reduces     segment t-1 of its chunk: its own input and what the others copied in,
+//                 to its output and to its staging memory,
+//     copies out  segment t-2 of the other chunks' results,
+// then all synchronise. The two halves of the staging memory alternate between even and
 // odd steps, so that one synchronisation per step is enough.
 #pragma once
 

@@ -73,19 +73,19 @@ Status host_announce_memory(const CollectiveCall& call, CollectiveContext& conte
   fill(slot, call.descriptor);
   slot.memory = {.input_offset = input.offset,
                  .output_offset = output.offset,
-                 .input_segment = input.segment,
-                 .output_segment = output.segment};
+                 .input_region = input.region,
+                 .output_region = output.region};
   return publish_and_compare(call, context);
 }
 
 MemoryRef announced_input(const CollectiveContext& context, int local) {
   const auto& memory = context.host.announcement(local).memory;
-  return MemoryRef{memory.input_segment, memory.input_offset};
+  return MemoryRef{memory.input_region, memory.input_offset};
 }
 
 MemoryRef announced_output(const CollectiveContext& context, int local) {
   const auto& memory = context.host.announcement(local).memory;
-  return MemoryRef{memory.output_segment, memory.output_offset};
+  return MemoryRef{memory.output_region, memory.output_offset};
 }
 
 Result<PeerView> input_view(CollectiveContext& context, int local, std::size_t bytes) {

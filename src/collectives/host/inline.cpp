@@ -2,9 +2,9 @@
 
 #include <cstring>
 
+#include "base/rank_array.h"
 #include "collectives/host/entry.h"
 #include "collectives/kernels/kernels.h"
-#include "collectives/rank_array.h"
 
 namespace lockstep {
 namespace {
@@ -23,13 +23,14 @@ void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
 
-// After all announcements have come: computes this rank's output from them.
+// After all ranks have announced: computes this rank's output from the announcements.
 void finish(const CollectiveCall& call, const CollectiveContext& context, std::size_t payload_bytes) {
   const int ranks = context.host.local_size();
   const int me = context.host.local_rank();
   const int root = call.descriptor.root;
   const std::size_t bytes = call.count() * call.element_bytes();
   const auto payload = [&](int rank) { return announced_payload(context, rank, payload_bytes); };
+  const auto chunk_offset = [&](int rank) { return bytes * static_cast<std::size_t>(rank); };
 
   switch (call.descriptor.kind) {
     case OperationKind::barrier:
@@ -46,32 +47,30 @@ void finish(const CollectiveCall& call, const CollectiveContext& context, std::s
       if (me != root) break;
       [[fallthrough]];
     case OperationKind::all_gather:
-      for (int rank = 0; rank < ranks; ++rank)
-        copy(call.output + bytes * static_cast<std::size_t>(rank), payload(rank), bytes);
+      for (int rank = 0; rank < ranks; ++rank) copy(call.output + chunk_offset(rank), payload(rank), bytes);
       break;
     case OperationKind::all_gather_v: {
       std::byte* to = call.output;
       for (int rank = 0; rank < ranks; ++rank) {
-        const std::size_t part = call.counts[static_cast<std::size_t>(rank)] * call.element_bytes();
-        copy(to, payload(rank), part);
-        to += part;
+        const std::size_t chunk_bytes = call.count_of(rank) * call.element_bytes();
+        copy(to, payload(rank), chunk_bytes);
+        to += chunk_bytes;
       }
       break;
     }
     case OperationKind::reduce_scatter:
-      reduce_payloads(call, context, payload_bytes, bytes * static_cast<std::size_t>(me), call.output);
+      reduce_payloads(call, context, payload_bytes, chunk_offset(me), call.output);
       break;
-    case OperationKind::scatter: copy(call.output, payload(root) + bytes * static_cast<std::size_t>(me), bytes); break;
+    case OperationKind::scatter: copy(call.output, payload(root) + chunk_offset(me), bytes); break;
     case OperationKind::all_to_all:
       for (int rank = 0; rank < ranks; ++rank) {
-        copy(call.output + bytes * static_cast<std::size_t>(rank), payload(rank) + bytes * static_cast<std::size_t>(me),
-             bytes);
+        copy(call.output + chunk_offset(rank), payload(rank) + chunk_offset(me), bytes);
       }
       break;
   }
 }
 
-// Whether this rank's input is of use to others.
+// Whether the operation needs this rank's input.
 bool provides(const CollectiveCall& call, const CollectiveContext& context) {
   switch (call.descriptor.kind) {
     case OperationKind::barrier: return false;
@@ -90,7 +89,7 @@ std::size_t inline_payload_bytes(const CollectiveCall& call, int ranks) {
     case OperationKind::reduce_scatter:
     case OperationKind::scatter:
     case OperationKind::all_to_all: return bytes * static_cast<std::size_t>(ranks);
-    default: return bytes;  // all_gather_v: the sum, which is at least every rank's part
+    default: return bytes;  // all_gather_v: the sum, which is at least every rank's chunk
   }
 }
 
@@ -98,7 +97,7 @@ Status host_inline(const CollectiveCall& call, CollectiveContext& context) {
   const std::size_t payload_bytes = inline_payload_bytes(call, context.host.local_size());
   std::size_t mine = provides(call, context) ? payload_bytes : 0;
   if (call.descriptor.kind == OperationKind::all_gather_v) {
-    mine = call.counts[static_cast<std::size_t>(context.host.local_rank())] * call.element_bytes();
+    mine = call.count_of(context.host.local_rank()) * call.element_bytes();
   }
   LOCKSTEP_RETURN_IF_ERROR(host_announce_payload(call, context, std::span(call.input, mine), payload_bytes));
   finish(call, context, payload_bytes);

@@ -1,8 +1,8 @@
 // Small messages on one host: the payload travels inside the announcement.
 //
 // An operation needs one exchange of announcements anyway, to compare what the ranks are about to
-// do. A small payload rides along in it: up to 32 bytes in the very cache line that says "I have
-// come". After that one exchange every rank has every rank's input and computes its own output,
+// do. A small payload travels inside it: up to 32 bytes in the cache line that holds the announcement
+// itself. After that one exchange every rank has every rank's input and computes its own output,
 // reducing in rank order, so that all of them get the same bits. No second synchronisation is
 // needed, because announcement slots alternate (transport/shared_area.h).
 #pragma once

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <functional>
 
+#include "base/rank_array.h"
 #include "collectives/host/entry.h"
 #include "collectives/host/staging.h"
 #include "collectives/kernels/kernels.h"
-#include "collectives/rank_array.h"
 
 namespace lockstep {
 namespace {
@@ -20,10 +20,10 @@ class Pull {
         ranks_(context.host.local_size()),
         me_(context.host.local_rank()),
         kind_(call.descriptor.kind),
-        block_bytes_(call.count() * call.element_bytes()) {}
+        chunk_bytes_(call.count() * call.element_bytes()) {}
 
   Status run(HostMemoryPath path) {
-    // In place, a rank would overwrite blocks that others have not read yet.
+    // In place, a rank would overwrite chunks that others have not read yet.
     const bool clobbers = kind_ == OperationKind::all_to_all && call_.input == call_.output;
     LOCKSTEP_RETURN_IF_ERROR(host_announce_memory(call_, context_, input_bytes(me_), 0,
                                                   path == HostMemoryPath::staged || clobbers || !provides(me_)));
@@ -35,7 +35,7 @@ class Pull {
 
  private:
   bool from_root() const { return kind_ == OperationKind::broadcast || kind_ == OperationKind::scatter; }
-  bool block_per_rank() const {
+  bool chunk_per_rank() const {
     return kind_ == OperationKind::reduce_scatter || kind_ == OperationKind::scatter ||
            kind_ == OperationKind::all_to_all;
   }
@@ -45,25 +45,22 @@ class Pull {
     if (kind_ == OperationKind::broadcast) return me_ != call_.descriptor.root;
     return true;
   }
-  int blocks() const { return block_per_rank() ? ranks_ : 1; }
-  // Bytes of each block of a rank's input.
-  std::size_t block_bytes(int rank) const {
-    if (kind_ == OperationKind::all_gather_v)
-      return call_.counts[static_cast<std::size_t>(rank)] * call_.element_bytes();
-    return block_bytes_;
+  std::size_t chunks() const { return chunk_per_rank() ? static_cast<std::size_t>(ranks_) : 1; }
+  // Bytes of each chunk of a rank's input.
+  std::size_t chunk_bytes(int rank) const {
+    return kind_ == OperationKind::all_gather_v ? call_.count_of(rank) * call_.element_bytes() : chunk_bytes_;
   }
-  std::size_t input_bytes(int rank) const { return block_bytes(rank) * static_cast<std::size_t>(blocks()); }
-  // Where the block of rank `from` goes in my output.
+  std::size_t input_bytes(int rank) const { return chunk_bytes(rank) * chunks(); }
+  // Where the chunk of rank `from` goes in my output.
   std::byte* destination(int from) const {
     if (from_root() || kind_ == OperationKind::reduce_scatter) return call_.output;
-    if (kind_ != OperationKind::all_gather_v) return call_.output + block_bytes_ * static_cast<std::size_t>(from);
+    if (kind_ != OperationKind::all_gather_v) return call_.output + chunk_bytes_ * static_cast<std::size_t>(from);
     std::byte* to = call_.output;
-    for (int rank = 0; rank < from; ++rank) to += block_bytes(rank);
+    for (int rank = 0; rank < from; ++rank) to += chunk_bytes(rank);
     return to;
   }
 
-  // Pulls bytes [begin, begin + bytes) of my block of every provider; `source(rank)` is where that
-  // begins.
+  // Pulls bytes [begin, begin + bytes) of my chunk of every provider; they begin at `source(rank)`.
   template <typename Source>
   void pull(std::size_t begin, std::size_t bytes, const Source& source) {
     if (!pulls()) return;
@@ -76,9 +73,9 @@ class Pull {
       return;
     }
     for (int turn = 0; turn < ranks_; ++turn) {
-      const int rank = (me_ + turn) % ranks_;  // each starts elsewhere: no crowd at one memory
+      const int rank = (me_ + turn) % ranks_;  // each rank starts elsewhere, so that they do not all read one memory
       if (!provides(rank)) continue;
-      const std::size_t end = std::min(begin + bytes, block_bytes(rank));
+      const std::size_t end = std::min(begin + bytes, chunk_bytes(rank));
       std::byte* to = destination(rank) + begin;
       const std::byte* from = source(rank);
       if (begin < end && to != from) std::memcpy(to, from, end - begin);
@@ -93,9 +90,9 @@ class Pull {
       auto view = input_view(context_, rank, input_bytes(rank));
       if (!view.ok()) return view.status();
       views[rank] = std::move(*view);
-      longest = std::max(longest, block_bytes(rank));
+      longest = std::max(longest, chunk_bytes(rank));
     }
-    const std::size_t offset = block_per_rank() ? block_bytes_ * static_cast<std::size_t>(me_) : 0;
+    const std::size_t offset = chunk_per_rank() ? chunk_bytes_ * static_cast<std::size_t>(me_) : 0;
     LOCKSTEP_RETURN_IF_ERROR(for_each_with_stop_check(context_, longest, 1, [&](std::size_t begin, std::size_t bytes) {
       pull(begin, bytes, [&](int rank) -> const std::byte* { return views[rank].data + offset + begin; });
     }));
@@ -104,31 +101,30 @@ class Pull {
 
   Status staged() {
     std::size_t longest = 0;
-    for (int rank = 0; rank < ranks_; ++rank) longest = std::max(longest, block_bytes(rank));
-    const auto block_count = static_cast<std::size_t>(blocks());
-    const StagingLayout layout(block_count, staging_step_bytes(context_.host.oversubscribed()));
-    const std::size_t piece = layout.piece_bytes();
-    const std::size_t pieces = (longest + piece - 1) / piece;
-    const std::size_t my_block = block_per_rank() ? static_cast<std::size_t>(me_) : 0;
-    for (std::size_t step = 0; step <= pieces; ++step) {
-      if (step < pieces && provides(me_)) copy_in(layout, step);
+    for (int rank = 0; rank < ranks_; ++rank) longest = std::max(longest, chunk_bytes(rank));
+    const StagingLayout layout(chunks(), staging_step_bytes(context_.host.oversubscribed()));
+    const std::size_t segment_bytes = layout.segment_bytes();
+    const std::size_t segments = (longest + segment_bytes - 1) / segment_bytes;
+    const std::size_t my_chunk = chunk_per_rank() ? static_cast<std::size_t>(me_) : 0;
+    for (std::size_t step = 0; step <= segments; ++step) {
+      if (step < segments && provides(me_)) copy_in(layout, step);
       if (step > 0) {
-        const std::size_t begin = (step - 1) * piece;
-        pull(begin, std::min(piece, longest - begin),
-             [&](int rank) -> const std::byte* { return layout.block(context_.host.area(rank), step - 1, my_block); });
+        const std::size_t begin = (step - 1) * segment_bytes;
+        pull(begin, std::min(segment_bytes, longest - begin),
+             [&](int rank) -> const std::byte* { return layout.slot(context_.host.area(rank), step - 1, my_chunk); });
       }
-      if (step < pieces) LOCKSTEP_RETURN_IF_ERROR(host_synchronise(context_));
+      if (step < segments) LOCKSTEP_RETURN_IF_ERROR(host_synchronise(context_));
     }
     return Status();
   }
 
   void copy_in(const StagingLayout& layout, std::size_t step) {
-    const std::size_t begin = step * layout.piece_bytes();
-    const std::size_t size = block_bytes(me_);
+    const std::size_t begin = step * layout.segment_bytes();
+    const std::size_t size = chunk_bytes(me_);
     if (begin >= size) return;
-    for (std::size_t block = 0; block < static_cast<std::size_t>(blocks()); ++block) {
-      copy_bytes(layout.block(context_.host.area(me_), step, block), call_.input + block * size + begin,
-                 std::min(layout.piece_bytes(), size - begin));
+    for (std::size_t chunk = 0; chunk < chunks(); ++chunk) {
+      copy_bytes(layout.slot(context_.host.area(me_), step, chunk), call_.input + chunk * size + begin,
+                 std::min(layout.segment_bytes(), size - begin));
     }
   }
 
@@ -137,7 +133,7 @@ class Pull {
   const int ranks_;
   const int me_;
   const OperationKind kind_;
-  const std::size_t block_bytes_;
+  const std::size_t chunk_bytes_;
 };
 
 }  // namespace

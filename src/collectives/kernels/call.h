@@ -1,4 +1,4 @@
-// What kernels.cpp hands to the vector code of each family of element types.
+// The interface between kernels.cpp and the vector code of each family of element types.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 #include "lockstep/collectives/types.h"
 
-// Less to compile, and nothing that is compiled goes untested: reductions wait for memory, not for
-// AVX-512 (where AVX2 serves), and Core 2 and older run the portable code.
+// Less to compile, and nothing is compiled without being tested: reductions are limited by memory, so that AVX2
+// serves machines with AVX-512 as well, and Core 2 and older run the portable code.
 #ifndef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3 | HWY_AVX3_DL)
 #endif

@@ -19,8 +19,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Whole lines from `from` to `to`, which is aligned to a line.
 void stream_lines(std::uint8_t* HWY_RESTRICT to, const std::uint8_t* HWY_RESTRICT from, std::size_t bytes) {
   const hn::CappedTag<std::uint8_t, 64> d;
-  const std::size_t lanes = hn::Lanes(d);
-  for (std::size_t i = 0; i < bytes; i += lanes) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  const std::size_t width = hn::Lanes(d);
+  for (std::size_t i = 0; i < bytes; i += width) hn::Stream(hn::LoadU(d, from + i), d, to + i);
   hwy::FlushStream();
 }
 

@@ -11,7 +11,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lockstep {
 namespace HWY_NAMESPACE {
 
-// The 16 low bits of each lane, in memory order.
+// The 16 low bits of each element, in memory order.
 template <class D>
 HWY_INLINE hn::VFromD<D> load_bits16(D du32, const std::uint16_t* from) {
   return hn::PromoteTo(du32, hn::LoadU(hn::Rebind<std::uint16_t, D>(), from));
@@ -25,7 +25,7 @@ HWY_INLINE void store_bits16(hn::VFromD<D> bits, D, std::uint16_t* to) {
 // Stores below get vectors from Finish: every NaN is the one with the top mantissa bit alone.
 struct BrainFloat {
   using Element = std::uint16_t;
-  using Lane = float;
+  using Accumulator = float;
 
   template <class D>
   static HWY_INLINE hn::VFromD<D> load(D d, const Element* from) {
@@ -48,7 +48,7 @@ struct BrainFloat {
 
 struct HalfFloat {
   using Element = std::uint16_t;
-  using Lane = float;
+  using Accumulator = float;
 
   template <class D>
   static HWY_INLINE hn::VFromD<D> load(D d, const Element* from) {
@@ -71,7 +71,7 @@ struct HalfFloat {
 // the arithmetic on bits here: no step of it makes a subnormal f32, so flush-to-zero is harmless.
 struct HalfFloat {
   using Element = std::uint16_t;
-  using Lane = float;
+  using Accumulator = float;
 
   template <class D>
   static HWY_INLINE hn::VFromD<D> load(D d, const Element* from) {

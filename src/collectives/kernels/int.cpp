@@ -1,4 +1,4 @@
-// i8, u8, i32 and i64. Sums and products wrap: they are computed on unsigned lanes.
+// i8, u8, i32 and i64. Sums and products wrap: they are computed on unsigned integers.
 #include "collectives/kernels/call.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -14,11 +14,11 @@ HWY_BEFORE_NAMESPACE();
 namespace lockstep {
 namespace HWY_NAMESPACE {
 
-// Bytes in 16-bit lanes, because there is no 8-bit multiplication; the low byte of a product of
+// Bytes as 16-bit integers, because there is no 8-bit multiplication; the low byte of a product of
 // low bytes is right whatever the high bytes hold.
 struct WideByte {
   using Element = std::uint8_t;
-  using Lane = std::uint16_t;
+  using Accumulator = std::uint16_t;
 
   template <class D>
   static HWY_INLINE hn::VFromD<D> load(D d, const Element* from) {
@@ -53,9 +53,9 @@ struct DivideBlock {
   template <typename Real>
   void divide(T* data, std::size_t count) const {
     const hn::ScalableTag<Real> d;
-    const std::size_t lanes = hn::Lanes(d);
+    const std::size_t width = hn::Lanes(d);
     std::size_t i = 0;
-    for (; i + lanes <= count; i += lanes) quotient(d, data + i);
+    for (; i + width <= count; i += width) quotient(d, data + i);
     for (; i < count; ++i) quotient(hn::CappedTag<Real, 1>(), data + i);
   }
 

@@ -26,13 +26,13 @@ void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> srcs, st
             std::size_t count, int divisor = 1);
 
 // memcpy that writes around the caches (non-temporal stores), for bytes that this core does not read
-// again soon: into a staging buffer that another core has read before and will read next, where
-// ordinary stores wait for the other core's copy of every line; and into cold private memory. The
-// regions do not overlap. When it returns, a release store publishes the bytes like any others.
+// again soon: into staging memory that another core has read before and will read next, because there
+// ordinary stores wait for the other core's copy of every line; and into cold private memory. `dst` and
+// `src` do not overlap. When it returns, a release store publishes the bytes like any others.
 // Thread-safe; does not block, allocate or fail.
 void copy_bytes(std::byte* dst, const std::byte* src, std::size_t bytes);
 
-// "AVX2", "SSE4", ...: what this machine runs.
+// The instruction set that this machine uses: "AVX2", "SSE4", ...
 const char* kernel_target();
 
 }  // namespace lockstep

@@ -1,15 +1,15 @@
 // The loops over elements, for any element format and operation.
 // Included once per instruction set: the guard toggles.
 //
-// A Format says how elements lie in memory (Element) and in which type they are combined (Lane):
-//   load(d, const Element*) -> vector of Lane;   store(vector of Lane, d, Element*)
-// Every loop has a body of whole vectors and a tail of vectors with one lane, from one template, so
-// that an element gets the same operations wherever it stands.
+// A Format defines how elements are stored in memory (Element) and in which type they are combined (Accumulator):
+//   load(d, const Element*) -> vector of Accumulator;   store(vector of Accumulator, d, Element*)
+// Every loop has a body of whole vectors and a tail of vectors of one element, from one template, so
+// that an element gets the same operations at every position.
 //
 // Two ways through the sources:
 //   fused    2 to 4 sources, 1 or 2 destinations: everything stays in registers;
-//   blocked  any number: a block of totals stays in L1 while the sources pass by in groups, so each
-//            source and each destination is still touched once in memory.
+//   blocked  any number: a block of totals stays in L1 while the sources are added in groups, so each
+//            source and each destination is still accessed once in memory.
 #if defined(LOCKSTEP_KERNELS_LOOPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_LOOPS_INL_H_
 #undef LOCKSTEP_KERNELS_LOOPS_INL_H_
@@ -34,7 +34,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <typename T>
 struct Plain {
   using Element = T;
-  using Lane = T;
+  using Accumulator = T;
   template <class D>
   static HWY_INLINE hn::VFromD<D> load(D d, const Element* from) {
     return hn::LoadU(d, from);
@@ -47,7 +47,7 @@ struct Plain {
 
 constexpr std::size_t kBlockBytes = std::size_t{8} << 10;
 
-// The pointers of one group of sources, known to the compiler one by one.
+// The pointers of one group of sources; their number is known to the compiler.
 template <class Format, class Op, std::size_t kSrcs>
 struct Sources {
   using Element = typename Format::Element;
@@ -76,7 +76,7 @@ struct Sources {
 template <class Format, class Op, std::size_t kSrcs, bool kTwoDsts, class Finish>
 struct Fused {
   using Element = typename Format::Element;
-  using Lane = typename Format::Lane;
+  using Accumulator = typename Format::Accumulator;
   Sources<Format, Op, kSrcs> srcs;
   Element* dst0;
   Element* dst1;
@@ -89,24 +89,24 @@ struct Fused {
   }
 
   HWY_INLINE void run(std::size_t count) const {
-    const hn::ScalableTag<Lane> d;
-    const std::size_t lanes = hn::Lanes(d);
+    const hn::ScalableTag<Accumulator> d;
+    const std::size_t width = hn::Lanes(d);
     std::size_t i = 0;
-    // Where elements are converted, four times the code is no faster and takes twice as long to compile.
-    if constexpr (sizeof(Element) == sizeof(Lane)) {
-      for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    // If elements are converted, four times the code is no faster and takes twice as long to compile.
+    if constexpr (sizeof(Element) == sizeof(Accumulator)) {
+      for (; i + 4 * width <= count; i += 4 * width) {
         const auto v0 = finish.apply(d, srcs.combined(d, i));
-        const auto v1 = finish.apply(d, srcs.combined(d, i + lanes));
-        const auto v2 = finish.apply(d, srcs.combined(d, i + 2 * lanes));
-        const auto v3 = finish.apply(d, srcs.combined(d, i + 3 * lanes));
+        const auto v1 = finish.apply(d, srcs.combined(d, i + width));
+        const auto v2 = finish.apply(d, srcs.combined(d, i + 2 * width));
+        const auto v3 = finish.apply(d, srcs.combined(d, i + 3 * width));
         store(v0, d, i);
-        store(v1, d, i + lanes);
-        store(v2, d, i + 2 * lanes);
-        store(v3, d, i + 3 * lanes);
+        store(v1, d, i + width);
+        store(v2, d, i + 2 * width);
+        store(v3, d, i + 3 * width);
       }
     }
-    for (; i + lanes <= count; i += lanes) store(finish.apply(d, srcs.combined(d, i)), d, i);
-    const hn::CappedTag<Lane, 1> d1;
+    for (; i + width <= count; i += width) store(finish.apply(d, srcs.combined(d, i)), d, i);
+    const hn::CappedTag<Accumulator, 1> d1;
     for (; i < count; ++i) store(finish.apply(d1, srcs.combined(d1, i)), d1, i);
   }
 };
@@ -152,28 +152,29 @@ void reduce_fused(const KernelCall& call, Finish finish) {
 template <class Format, class Op>
 struct Blocked {
   using Element = typename Format::Element;
-  using Lane = typename Format::Lane;
-  static constexpr std::size_t kBlock = kBlockBytes / sizeof(Lane);
+  using Accumulator = typename Format::Accumulator;
+  static constexpr std::size_t kBlock = kBlockBytes / sizeof(Accumulator);
 
   // totals = srcs[0] op ... (kFirst), or totals = totals op srcs[0] op ...
   template <std::size_t kSrcs, bool kFirst>
-  static void add(const std::byte* const* srcs, std::size_t offset, std::size_t count, Lane* HWY_RESTRICT totals) {
+  static void add(const std::byte* const* srcs, std::size_t offset, std::size_t count,
+                  Accumulator* HWY_RESTRICT totals) {
     const Sources<Format, Op, kSrcs> group(srcs, offset);
-    const hn::ScalableTag<Lane> d;
-    const std::size_t lanes = hn::Lanes(d);
+    const hn::ScalableTag<Accumulator> d;
+    const std::size_t width = hn::Lanes(d);
     std::size_t i = 0;
-    for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    for (; i + 2 * width <= count; i += 2 * width) {
       const auto v0 = step<kFirst>(d, group, totals, i);
-      const auto v1 = step<kFirst>(d, group, totals, i + lanes);
+      const auto v1 = step<kFirst>(d, group, totals, i + width);
       hn::StoreU(v0, d, totals + i);
-      hn::StoreU(v1, d, totals + i + lanes);
+      hn::StoreU(v1, d, totals + i + width);
     }
-    const hn::CappedTag<Lane, 1> d1;
+    const hn::CappedTag<Accumulator, 1> d1;
     for (; i < count; ++i) hn::StoreU(step<kFirst>(d1, group, totals, i), d1, totals + i);
   }
 
   template <bool kFirst, class D, class Group>
-  static HWY_INLINE hn::VFromD<D> step(D d, const Group& group, const Lane* totals, std::size_t i) {
+  static HWY_INLINE hn::VFromD<D> step(D d, const Group& group, const Accumulator* totals, std::size_t i) {
     if constexpr (kFirst) {
       return group.combined(d, i);
     } else {
@@ -182,16 +183,16 @@ struct Blocked {
   }
 
   template <class Finish>
-  static void finish_block(const Lane* HWY_RESTRICT totals, std::size_t count, Element* dst, Finish finish) {
-    const hn::ScalableTag<Lane> d;
-    const std::size_t lanes = hn::Lanes(d);
+  static void finish_block(const Accumulator* HWY_RESTRICT totals, std::size_t count, Element* dst, Finish finish) {
+    const hn::ScalableTag<Accumulator> d;
+    const std::size_t width = hn::Lanes(d);
     std::size_t i = 0;
-    for (; i + lanes <= count; i += lanes) Format::store(finish.apply(d, hn::LoadU(d, totals + i)), d, dst + i);
-    const hn::CappedTag<Lane, 1> d1;
+    for (; i + width <= count; i += width) Format::store(finish.apply(d, hn::LoadU(d, totals + i)), d, dst + i);
+    const hn::CappedTag<Accumulator, 1> d1;
     for (; i < count; ++i) Format::store(finish.apply(d1, hn::LoadU(d1, totals + i)), d1, dst + i);
   }
 
-  static void add_all(const KernelCall& call, std::size_t offset, std::size_t count, Lane* totals) {
+  static void add_all(const KernelCall& call, std::size_t offset, std::size_t count, Accumulator* totals) {
     const std::byte* const* srcs = call.srcs.data();
     std::size_t done = call.srcs.size() >= 4 ? 4 : call.srcs.size() >= 2 ? 2 : 1;
     switch (done) {
@@ -204,10 +205,10 @@ struct Blocked {
     if (call.srcs.size() - done == 1) add<1, false>(srcs + done, offset, count, totals);
   }
 
-  // `divide(elements, count)` is called on each block of results, for what is not done on vectors of Lane.
+  // `divide(elements, count)` is called on each block of results, for what is not done on vectors of Accumulator.
   template <class Finish, class Divide>
   static void run(const KernelCall& call, Finish finish, Divide divide) {
-    HWY_ALIGN Lane totals[kBlock];
+    HWY_ALIGN Accumulator totals[kBlock];
     Element* dst = reinterpret_cast<Element*>(call.dsts[0]);
     for (std::size_t offset = 0; offset < call.count; offset += kBlock) {
       const std::size_t count = std::min(kBlock, call.count - offset);

@@ -77,7 +77,7 @@ struct BitXor {
 
 // Which NaN comes out of a + b depends on the order of the operands in the instruction, and that
 // order is the compiler's choice, which may differ between the body of a loop and its tail. With
-// one NaN for all, every element has the same bits wherever it stands, on every machine.
+// one NaN for all, every element has the same bits at every position, on every machine.
 template <class D>
 HWY_INLINE hn::VFromD<D> one_nan(D d, hn::VFromD<D> v) {
   return hn::IfThenElse(hn::IsNaN(v), hn::Set(d, std::numeric_limits<hn::TFromD<D>>::quiet_NaN()), v);

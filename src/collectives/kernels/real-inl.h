@@ -28,12 +28,12 @@ void reduce_real_finished(const KernelCall& call, Finish finish) {
 
 template <class Format>
 void reduce_real(const KernelCall& call) {
-  using Lane = typename Format::Lane;
-  const Lane divisor = static_cast<Lane>(call.divisor);
+  using Accumulator = typename Format::Accumulator;
+  const Accumulator divisor = static_cast<Accumulator>(call.divisor);
   if ((call.divisor & (call.divisor - 1)) == 0) {
-    reduce_real_finished<Format>(call, FinishMultiply<Lane>{1 / divisor});
+    reduce_real_finished<Format>(call, FinishMultiply<Accumulator>{1 / divisor});
   } else {
-    reduce_real_finished<Format>(call, FinishDivide<Lane>{divisor});
+    reduce_real_finished<Format>(call, FinishDivide<Accumulator>{divisor});
   }
 }
 

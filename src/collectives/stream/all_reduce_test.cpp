@@ -35,7 +35,7 @@ constexpr Algorithm kSmallOversubscribed{"small_oversubscribed", stream_small_ov
 
 bool ring_takes(DType dtype) { return element_size(dtype) >= 4; }
 
-// Reduced in the order in which the algorithm promises.
+// Reduced in the order that the algorithm promises.
 Bytes expected_all_reduce(const Algorithm& algorithm, DType dtype, ReduceOp op, const std::vector<Bytes>& inputs,
                           std::size_t count) {
   const std::size_t n = inputs.size();
@@ -92,11 +92,11 @@ class Operations {
     Planned& plan = add({.kind = OperationKind::reduce_scatter, .dtype = dtype, .op = op, .count = count},
                         stream_direct, count * size(), in_place);
     const Bytes all = expected_all_reduce(kDirect, dtype, op, plan.inputs, count * size());
-    const auto part = static_cast<std::ptrdiff_t>(count * element_size(dtype));
+    const auto chunk_bytes = static_cast<std::ptrdiff_t>(count * element_size(dtype));
     for (std::size_t r = 0; r < size(); ++r) {
-      const auto first = all.begin() + static_cast<std::ptrdiff_t>(r) * part;
+      const auto first = all.begin() + static_cast<std::ptrdiff_t>(r) * chunk_bytes;
       plan.outputs.emplace_back(count * element_size(dtype));
-      plan.wanted.emplace_back(first, first + part);
+      plan.wanted.emplace_back(first, first + chunk_bytes);
     }
   }
 
@@ -104,8 +104,8 @@ class Operations {
     const auto results = group_.run([&](std::size_t rank, StreamTransport& streams, WaitScope& scope) {
       for (Planned& plan : planned_) {
         const CollectiveCall call = call_of(plan, rank);
-        const StreamPart part = whole_group(call, static_cast<int>(rank), streams.all_ranks());
-        LOCKSTEP_RETURN_IF_ERROR(plan.function(part, streams, scope).with_context(plan.name));
+        const StreamTask task = whole_group(call, static_cast<int>(rank), streams.all_ranks());
+        LOCKSTEP_RETURN_IF_ERROR(plan.function(task, streams, scope).with_context(plan.name));
       }
       return Status();
     });
@@ -163,13 +163,13 @@ class Operations {
 
 std::vector<std::size_t> counts_around(std::size_t n) { return {0, 1, n - 1, n, n + 1, 1000, 100003}; }
 
-// Small segments and stripes, so that modest counts already go round slots and lanes.
-StreamOptions small_pieces() { return {.stripe_bytes = 1000, .segment_bytes = 4096, .call_bytes = 10000}; }
+// Small segments and stripes, so that even modest counts use all slots and connections.
+StreamOptions small_sizes() { return {.stripe_bytes = 1000, .segment_bytes = 4096, .call_bytes = 10000}; }
 
 class StreamReduction : public ::testing::TestWithParam<int> {
  protected:
   GroupSetup setup(int streams, LinkKind kind = LinkKind::tcp) const {
-    return {.size = GetParam(), .kind = kind, .streams = streams, .options = small_pieces()};
+    return {.size = GetParam(), .kind = kind, .streams = streams, .options = small_sizes()};
   }
   std::vector<Algorithm> algorithms() const {
     std::vector<Algorithm> all{kRing, kDirect, kSmall, kSmallOversubscribed};
@@ -229,7 +229,7 @@ TEST_P(StreamReduction, LargeBuffersWithDefaultOptions) {
   operations.run();
 }
 
-TEST_P(StreamReduction, ReduceGivesTheRootTheResultAndLeavesTheOthers) {
+TEST_P(StreamReduction, ReduceGivesTheRootTheResultAndKeepsOtherInputs) {
   Operations operations(setup(1));
   for (const StreamFunction function : {stream_direct, stream_reduce_small}) {
     for (const std::size_t root : {std::size_t{0}, operations.size() - 1}) {
@@ -242,7 +242,7 @@ TEST_P(StreamReduction, ReduceGivesTheRootTheResultAndLeavesTheOthers) {
   operations.run();
 }
 
-TEST_P(StreamReduction, ReduceScatterGivesEveryRankItsPart) {
+TEST_P(StreamReduction, ReduceScatterGivesEveryRankItsChunk) {
   Operations operations(setup(1));
   for (const std::size_t count : {0, 1, 7, 1000, 30011}) {
     for (const bool in_place : {false, true}) {
@@ -253,8 +253,8 @@ TEST_P(StreamReduction, ReduceScatterGivesEveryRankItsPart) {
   operations.run();
 }
 
-TEST_P(StreamReduction, SleepingAtOnceGivesTheSame) {
-  StreamOptions options = small_pieces();
+TEST_P(StreamReduction, WithoutSpinningTheResultsAreTheSame) {
+  StreamOptions options = small_sizes();
   options.spin = std::chrono::microseconds(0);
   options.send_buffer_bytes = 0;
   Operations operations({.size = GetParam(), .options = options});

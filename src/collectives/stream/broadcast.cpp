@@ -10,7 +10,7 @@
 // Chain: every place sends to the next one. Each rank sends the bytes once, while it receives them,
 // so the time is that of the bytes once over a link, plus n-1 latencies.
 //
-// Both forward bytes as they come; nobody waits for the end of the buffer.
+// Both forward bytes as they arrive; no rank waits for the end of the buffer.
 #include <algorithm>
 #include <bit>
 
@@ -19,27 +19,27 @@
 namespace lockstep {
 namespace {
 
-std::size_t place_of(const StreamPart& part) { return (part.me + part.size() - part.root) % part.size(); }
-int rank_at_place(const StreamPart& part, std::size_t place) { return part.rank_at((part.root + place) % part.size()); }
+std::size_t place_of(const StreamTask& task) { return (task.me + task.size() - task.root) % task.size(); }
+int rank_at_place(const StreamTask& task, std::size_t place) { return task.rank_at((task.root + place) % task.size()); }
 
 // Receives from the parent (unless this is the root) and sends on to the children.
 // `child(i)` is the place of child i.
 template <typename Child>
-Status relay(const StreamPart& part, StreamTransport& streams, WaitScope& scope, std::size_t parent,
+Status relay(const StreamTask& task, StreamTransport& streams, WaitScope& scope, std::size_t parent,
              std::size_t children, Child child) {
-  const bool is_root = part.me == part.root;
-  const std::size_t bytes = part.bytes();
+  const bool is_root = task.me == task.root;
+  const std::size_t bytes = task.bytes();
   if (!is_root) {
-    streams.open_receive(rank_at_place(part, parent));
-    streams.receive(rank_at_place(part, parent), part.output, bytes);
+    streams.open_receive(rank_at_place(task, parent));
+    streams.receive(rank_at_place(task, parent), task.output, bytes);
   }
-  for (std::size_t i = 0; i < children; ++i) streams.open_send(rank_at_place(part, child(i)));
-  const std::byte* source = is_root ? part.input : part.output;
+  for (std::size_t i = 0; i < children; ++i) streams.open_send(rank_at_place(task, child(i)));
+  const std::byte* source = is_root ? task.input : task.output;
   std::size_t forwarded = 0;
   for (;;) {
-    const std::size_t arrived = is_root ? bytes : streams.received(rank_at_place(part, parent));
+    const std::size_t arrived = is_root ? bytes : streams.received(rank_at_place(task, parent));
     for (std::size_t i = 0; i < children; ++i) {
-      streams.send(rank_at_place(part, child(i)), source + forwarded, arrived - forwarded);
+      streams.send(rank_at_place(task, child(i)), source + forwarded, arrived - forwarded);
     }
     forwarded = arrived;
     if (forwarded == bytes && streams.idle()) return {};
@@ -49,21 +49,21 @@ Status relay(const StreamPart& part, StreamTransport& streams, WaitScope& scope,
 
 }  // namespace
 
-Status stream_broadcast_tree(const StreamPart& part, StreamTransport& streams, WaitScope& scope) {
-  begin_part(streams, part, StreamAlgorithm::tree);
-  const std::size_t place = place_of(part);
+Status stream_broadcast_tree(const StreamTask& task, StreamTransport& streams, WaitScope& scope) {
+  begin_task(streams, task, StreamAlgorithm::tree);
+  const std::size_t place = place_of(task);
   const std::size_t first_bit = std::bit_ceil(place + 1);
   std::size_t children = 0;
-  while (place + (first_bit << children) < part.size()) ++children;
-  return relay(part, streams, scope, place - std::bit_floor(place), children,
+  while (place + (first_bit << children) < task.size()) ++children;
+  return relay(task, streams, scope, place - std::bit_floor(place), children,
                [&](std::size_t i) { return place + (first_bit << i); });
 }
 
-Status stream_broadcast_chain(const StreamPart& part, StreamTransport& streams, WaitScope& scope) {
-  begin_part(streams, part, StreamAlgorithm::chain);
-  const std::size_t place = place_of(part);
-  const std::size_t children = place + 1 < part.size() ? 1 : 0;
-  return relay(part, streams, scope, place == 0 ? 0 : place - 1, children, [&](std::size_t) { return place + 1; });
+Status stream_broadcast_chain(const StreamTask& task, StreamTransport& streams, WaitScope& scope) {
+  begin_task(streams, task, StreamAlgorithm::chain);
+  const std::size_t place = place_of(task);
+  const std::size_t children = place + 1 < task.size() ? 1 : 0;
+  return relay(task, streams, scope, place == 0 ? 0 : place - 1, children, [&](std::size_t) { return place + 1; });
 }
 
 }  // namespace lockstep

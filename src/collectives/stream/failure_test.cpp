@@ -1,4 +1,4 @@
-// How operations over streams fail: who is named, and that nobody hangs.
+// How operations over streams fail: which rank is named, and that no rank hangs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
-constexpr std::size_t kLarge = 32 << 20;  // more than the kernel takes on a connection
+constexpr std::size_t kLarge = 32 << 20;  // more than the kernel buffers on a connection
 
 CollectiveCall all_reduce_call(std::vector<std::byte>& buffer, std::uint64_t sequence = 1) {
   CollectiveCall call;
@@ -124,7 +124,7 @@ struct Algorithm {
 
 class StreamFailureOf : public ::testing::TestWithParam<Algorithm> {};
 
-TEST_P(StreamFailureOf, APeerThatNeverComesIsNamedAtTheDeadline) {
+TEST_P(StreamFailureOf, APeerThatNeverTakesPartIsNamedAtTheDeadline) {
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{400}, kLarge}) {
     StreamTestGroup group({.size = 3});
     const auto results = group.run(
@@ -135,7 +135,7 @@ TEST_P(StreamFailureOf, APeerThatNeverComesIsNamedAtTheDeadline) {
         300ms, {0, 1});
     EXPECT_EQ(results[0].code(), StatusCode::timed_out);
     EXPECT_THAT(results[0].message(), HasSubstr("2"));
-    // In a ring rank 1 hears from rank 0 first, and waits for rank 2 only with what it has to send.
+    // In a ring, rank 1 receives from rank 0 first, and waits for rank 2 only to send.
     if (bytes == kLarge || GetParam().function != stream_ring) {
       EXPECT_EQ(results[1].code(), StatusCode::timed_out);
       EXPECT_THAT(results[1].message(), HasSubstr("2"));

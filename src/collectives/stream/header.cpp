@@ -44,9 +44,9 @@ Status check_values(std::uint8_t algorithm, std::uint8_t kind, std::uint8_t dtyp
   return {};
 }
 
-std::string describe_part(const StreamHeader& header) {
-  if (header.slices == 0) return std::string(to_string(header.algorithm));
-  return fmt::format("{} on slice {} of {}", to_string(header.algorithm), header.slice, header.slices);
+std::string describe_algorithm(const StreamHeader& header) {
+  if (header.chunks == 0) return std::string(to_string(header.algorithm));
+  return fmt::format("{} on chunk {} of {}", to_string(header.algorithm), header.chunk, header.chunks);
 }
 
 }  // namespace
@@ -73,12 +73,12 @@ StreamHeaderBytes format_stream_header(const StreamHeader& header) {
   writer.put(static_cast<std::uint8_t>(descriptor.kind));
   writer.put(static_cast<std::uint8_t>(descriptor.dtype));
   writer.put(static_cast<std::uint8_t>(descriptor.op));
-  writer.put(header.slice);
+  writer.put(header.chunk);
   writer.put(descriptor.root);
   writer.put(descriptor.sequence);
   writer.put(descriptor.count);
   writer.put(descriptor.digest);
-  writer.put(header.slices);
+  writer.put(header.chunks);
   return writer.bytes();
 }
 
@@ -92,7 +92,7 @@ Result<StreamHeader> parse_stream_header(std::span<const std::byte> bytes) {
   }
   if (const auto version = reader.get<std::uint16_t>(); version != kStreamVersion) {
     return malformed(
-        fmt::format("data header of version {}, this rank speaks version {}; run the same release of "
+        fmt::format("data header of version {}, but this rank uses version {}; run the same release of "
                     "Lockstep on all ranks",
                     version, kStreamVersion));
   }
@@ -106,12 +106,12 @@ Result<StreamHeader> parse_stream_header(std::span<const std::byte> bytes) {
   header.descriptor.kind = static_cast<OperationKind>(kind);
   header.descriptor.dtype = static_cast<DType>(dtype);
   header.descriptor.op = static_cast<ReduceOp>(op);
-  header.slice = reader.get<std::uint16_t>();
+  header.chunk = reader.get<std::uint16_t>();
   header.descriptor.root = reader.get<std::int32_t>();
   header.descriptor.sequence = reader.get<std::uint64_t>();
   header.descriptor.count = reader.get<std::uint64_t>();
   header.descriptor.digest = reader.get<std::uint64_t>();
-  header.slices = reader.get<std::uint16_t>();
+  header.chunks = reader.get<std::uint16_t>();
   const auto reserved = reader.take(reader.remaining());
   if (std::any_of(reserved.begin(), reserved.end(), [](std::byte each) { return each != std::byte{0}; })) {
     return malformed("data header with reserved bytes that are not zero");
@@ -134,8 +134,8 @@ Status explain_header_difference(int my_rank, const StreamHeaderBytes& mine, int
   return Status(StatusCode::mismatch,
                 fmt::format("ranks chose different algorithms for {}: rank {} runs {}, rank {} runs {}; set "
                             "LOCKSTEP_ALGORITHM to the same value on all ranks",
-                            describe(own->descriptor), std::min(my_rank, their_rank), describe_part(first),
-                            std::max(my_rank, their_rank), describe_part(second)));
+                            describe(own->descriptor), std::min(my_rank, their_rank), describe_algorithm(first),
+                            std::max(my_rank, their_rank), describe_algorithm(second)));
 }
 
 }  // namespace lockstep

@@ -22,9 +22,9 @@ std::string_view to_string(StreamAlgorithm algorithm);  // "ring"
 
 struct StreamHeader {
   StreamAlgorithm algorithm = StreamAlgorithm::ring;
-  // Which slice of the buffer, of how many, where several local ranks share the work; 0 of 0: all.
-  std::uint16_t slice = 0;
-  std::uint16_t slices = 0;
+  // Which chunk of the buffer, of how many, if several local ranks share the work; 0 of 0: all.
+  std::uint16_t chunk = 0;
+  std::uint16_t chunks = 0;
   OpDescriptor descriptor;
 
   friend bool operator==(const StreamHeader&, const StreamHeader&) = default;
@@ -32,11 +32,11 @@ struct StreamHeader {
 
 StreamHeaderBytes format_stream_header(const StreamHeader& header);
 
-// protocol_error for anything that no rank of this version sends: another length, magic, version,
-// values without a name, reserved bytes that are not zero.
+// protocol_error for anything that no rank of this version sends: another length, magic or version,
+// unknown values, reserved bytes that are not zero.
 Result<StreamHeader> parse_stream_header(std::span<const std::byte> bytes);
 
-// A StreamHeaderCheck: protocol_error where `theirs` is no header, else the mismatch that names
+// A StreamHeaderCheck: protocol_error if `theirs` is not a header, else the mismatch that names
 // both sides.
 Status explain_header_difference(int my_rank, const StreamHeaderBytes& mine, int their_rank,
                                  const StreamHeaderBytes& theirs);

@@ -12,8 +12,8 @@ using ::testing::HasSubstr;
 
 StreamHeader example() {
   return {.algorithm = StreamAlgorithm::pair,
-          .slice = 1,
-          .slices = 2,
+          .chunk = 1,
+          .chunks = 2,
           .descriptor = {.sequence = 17,
                          .kind = OperationKind::reduce,
                          .dtype = DType::bf16,
@@ -23,7 +23,7 @@ StreamHeader example() {
                          .digest = 0xfedcba9876543210ULL}};
 }
 
-TEST(StreamHeader, ReadsBackWhatItWrote) {
+TEST(StreamHeader, IsParsedAsItWasFormatted) {
   const auto parsed = parse_stream_header(format_stream_header(example()));
   ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
   EXPECT_EQ(*parsed, example());
@@ -41,7 +41,7 @@ struct Damage {
   const char* name;
   std::size_t offset;
   unsigned char value;
-  const char* says;
+  const char* expected;
 };
 
 class DamagedStreamHeader : public ::testing::TestWithParam<Damage> {};
@@ -51,7 +51,7 @@ TEST_P(DamagedStreamHeader, IsRefusedWithTheReason) {
   bytes[GetParam().offset] = std::byte{GetParam().value};
   const Status status = parse_stream_header(bytes).status();
   EXPECT_EQ(status.code(), StatusCode::protocol_error);
-  EXPECT_THAT(status.message(), HasSubstr(GetParam().says));
+  EXPECT_THAT(status.message(), HasSubstr(GetParam().expected));
   const Status explained = explain_header_difference(0, format_stream_header(example()), 5, bytes);
   EXPECT_EQ(explained.code(), StatusCode::protocol_error);
   EXPECT_THAT(explained.message(), HasSubstr("rank 5"));
@@ -81,10 +81,10 @@ TEST(StreamHeader, DifferenceNamesBothSides) {
 TEST(StreamHeader, AnotherAlgorithmIsAMismatchToo) {
   StreamHeader theirs = example();
   theirs.algorithm = StreamAlgorithm::direct;
-  theirs.slice = theirs.slices = 0;
+  theirs.chunk = theirs.chunks = 0;
   const Status status = explain_header_difference(2, format_stream_header(example()), 1, format_stream_header(theirs));
   EXPECT_EQ(status.code(), StatusCode::mismatch);
-  EXPECT_THAT(status.message(), HasSubstr("rank 1 runs direct, rank 2 runs pair on slice 1 of 2"));
+  EXPECT_THAT(status.message(), HasSubstr("rank 1 runs direct, rank 2 runs pair on chunk 1 of 2"));
   EXPECT_THAT(status.message(), HasSubstr("LOCKSTEP_ALGORITHM"));
 }
 

@@ -1,4 +1,4 @@
-// Broadcast, gathers, scatter, all_to_all and barrier over streams: every byte where it belongs, for
+// Broadcast, gathers, scatter, all_to_all and barrier over streams: every byte is at its place, for
 // every number of ranks and count, in place and out of place.
 #include <gtest/gtest.h>
 
@@ -25,9 +25,9 @@ Bytes contents(std::size_t from, std::size_t to, std::size_t size) {
   for (std::size_t i = 0; i < size; ++i) bytes[i] = content(from, to, i);
   return bytes;
 }
-Bytes concatenate(const std::vector<Bytes>& parts) {
+Bytes concatenate(const std::vector<Bytes>& chunks) {
   Bytes all;
-  for (const Bytes& part : parts) all.insert(all.end(), part.begin(), part.end());
+  for (const Bytes& chunk : chunks) all.insert(all.end(), chunk.begin(), chunk.end());
   return all;
 }
 
@@ -75,24 +75,24 @@ TEST_P(StreamMovement, BroadcastReachesEveryRankFromAnyRoot) {
   }
 }
 
-TEST_P(StreamMovement, AllGatherGivesEveryRankAllParts) {
+TEST_P(StreamMovement, AllGatherGivesEveryRankAllChunks) {
   for (const StreamFunction function :
        {stream_all_gather_ring, stream_exchange, stream_small, stream_small_oversubscribed}) {
     for (const std::size_t count : counts()) {
       if (count > 1000 && n() > 5) continue;
       for (const bool in_place : {false, true}) {
         SCOPED_TRACE(fmt::format("count {} in place {}", count, in_place));
-        std::vector<Bytes> parts;
-        for (std::size_t r = 0; r < n(); ++r) parts.push_back(contents(r, 0, count));
-        const Bytes wanted = concatenate(parts);
+        std::vector<Bytes> chunks;
+        for (std::size_t r = 0; r < n(); ++r) chunks.push_back(contents(r, 0, count));
+        const Bytes wanted = concatenate(chunks);
         std::vector<Bytes> outputs(n(), Bytes(wanted.size()));
         ASSERT_NO_FATAL_FAILURE(run({.kind = OperationKind::all_gather, .count = count}, function,
                                     [&](std::size_t rank, CollectiveCall& call) {
                                       call.output = outputs[rank].data();
-                                      call.input = parts[rank].data();
+                                      call.input = chunks[rank].data();
                                       if (!in_place) return;
                                       call.input = call.output + rank * count;
-                                      std::ranges::copy(parts[rank], call.output + rank * count);
+                                      std::ranges::copy(chunks[rank], call.output + rank * count);
                                     }));
         for (std::size_t r = 0; r < n(); ++r) ASSERT_TRUE(outputs[r] == wanted) << "rank " << r;
       }
@@ -100,19 +100,19 @@ TEST_P(StreamMovement, AllGatherGivesEveryRankAllParts) {
   }
 }
 
-TEST_P(StreamMovement, AllGatherOfUnequalPartsIncludingEmptyOnes) {
+TEST_P(StreamMovement, AllGatherOfUnequalChunksIncludingEmptyOnes) {
   for (const StreamFunction function : {stream_all_gather_ring, stream_exchange}) {
     std::vector<std::size_t> sizes;
-    std::vector<Bytes> parts;
+    std::vector<Bytes> chunks;
     for (std::size_t r = 0; r < n(); ++r) {
       sizes.push_back(r % 3 == 1 ? 0 : 5000 * r + 3);
-      parts.push_back(contents(r, 0, sizes.back()));
+      chunks.push_back(contents(r, 0, sizes.back()));
     }
-    const Bytes wanted = concatenate(parts);
+    const Bytes wanted = concatenate(chunks);
     std::vector<Bytes> outputs(n(), Bytes(wanted.size()));
     ASSERT_NO_FATAL_FAILURE(run({.kind = OperationKind::all_gather_v, .count = wanted.size(), .digest = 4711}, function,
                                 [&](std::size_t rank, CollectiveCall& call) {
-                                  call.input = parts[rank].data();
+                                  call.input = chunks[rank].data();
                                   call.output = outputs[rank].data();
                                   call.counts = sizes;
                                 }));
@@ -120,27 +120,27 @@ TEST_P(StreamMovement, AllGatherOfUnequalPartsIncludingEmptyOnes) {
   }
 }
 
-TEST_P(StreamMovement, GatherAndScatterMoveEveryPart) {
+TEST_P(StreamMovement, GatherAndScatterMoveEveryChunk) {
   for (const std::size_t root : {std::size_t{0}, n() - 1}) {
     for (const std::size_t count : counts()) {
       SCOPED_TRACE(fmt::format("root {} count {}", root, count));
-      std::vector<Bytes> parts;
-      for (std::size_t r = 0; r < n(); ++r) parts.push_back(contents(r, 0, count));
+      std::vector<Bytes> chunks;
+      for (std::size_t r = 0; r < n(); ++r) chunks.push_back(contents(r, 0, count));
       Bytes gathered(n() * count);
       const auto root_rank = static_cast<std::int32_t>(root);
       ASSERT_NO_FATAL_FAILURE(run({.kind = OperationKind::gather, .root = root_rank, .count = count}, stream_exchange,
                                   [&](std::size_t rank, CollectiveCall& call) {
-                                    call.input = parts[rank].data();
+                                    call.input = chunks[rank].data();
                                     if (rank == root) call.output = gathered.data();
                                   }));
-      ASSERT_TRUE(gathered == concatenate(parts));
+      ASSERT_TRUE(gathered == concatenate(chunks));
       std::vector<Bytes> scattered(n(), Bytes(count));
       ASSERT_NO_FATAL_FAILURE(run({.kind = OperationKind::scatter, .root = root_rank, .count = count}, stream_exchange,
                                   [&](std::size_t rank, CollectiveCall& call) {
                                     if (rank == root) call.input = gathered.data();
                                     call.output = scattered[rank].data();
                                   }));
-      ASSERT_TRUE(scattered == parts);
+      ASSERT_TRUE(scattered == chunks);
     }
   }
 }
@@ -151,9 +151,9 @@ TEST_P(StreamMovement, AllToAllInPlaceAndOutOfPlace) {
       SCOPED_TRACE(fmt::format("count {} in place {}", count, in_place));
       std::vector<Bytes> inputs;
       for (std::size_t r = 0; r < n(); ++r) {
-        std::vector<Bytes> parts;
-        for (std::size_t to = 0; to < n(); ++to) parts.push_back(contents(r, to, count));
-        inputs.push_back(concatenate(parts));
+        std::vector<Bytes> chunks;
+        for (std::size_t to = 0; to < n(); ++to) chunks.push_back(contents(r, to, count));
+        inputs.push_back(concatenate(chunks));
       }
       std::vector<Bytes> outputs = in_place ? inputs : std::vector<Bytes>(n(), Bytes(n() * count));
       ASSERT_NO_FATAL_FAILURE(run({.kind = OperationKind::all_to_all, .count = count}, stream_exchange,
@@ -163,25 +163,25 @@ TEST_P(StreamMovement, AllToAllInPlaceAndOutOfPlace) {
                                   }));
       for (std::size_t r = 0; r < n(); ++r) {
         for (std::size_t from = 0; from < n(); ++from) {
-          const auto part = outputs[r].begin() + static_cast<std::ptrdiff_t>(from * count);
-          ASSERT_TRUE(std::ranges::equal(std::span(part, count), contents(from, r, count))) << from << " to " << r;
+          const auto chunk = outputs[r].begin() + static_cast<std::ptrdiff_t>(from * count);
+          ASSERT_TRUE(std::ranges::equal(std::span(chunk, count), contents(from, r, count))) << from << " to " << r;
         }
       }
     }
   }
 }
 
-TEST_P(StreamMovement, NobodyLeavesABarrierBeforeAllHaveCome) {
-  std::atomic<std::size_t> came{0};
+TEST_P(StreamMovement, NoRankLeavesABarrierBeforeAllHaveReachedIt) {
+  std::atomic<std::size_t> arrived{0};
   for (std::size_t round = 1; round <= 40; ++round) {
     const StreamFunction function = round % 2 == 0 ? stream_small : stream_small_oversubscribed;
     std::vector<std::size_t> seen(n());
     const auto results = group_.run([&](std::size_t rank, StreamTransport& streams, WaitScope& scope) {
       CollectiveCall call;
       call.descriptor.sequence = round;
-      ++came;
+      ++arrived;
       Status status = function(whole_group(call, static_cast<int>(rank), streams.all_ranks()), streams, scope);
-      seen[rank] = came.load();
+      seen[rank] = arrived.load();
       return status;
     });
     for (const Status& status : results) ASSERT_TRUE(status.ok()) << status.to_string();
@@ -189,7 +189,7 @@ TEST_P(StreamMovement, NobodyLeavesABarrierBeforeAllHaveCome) {
   }
 }
 
-// One rank may be operations ahead of another: nothing of the next operation is taken for this one.
+// One rank may be several operations ahead of another: bytes of the next operation are not taken for this one.
 TEST_P(StreamMovement, OperationsFollowEachOtherWithoutABarrier) {
   const auto results = group_.run([&](std::size_t rank, StreamTransport& streams, WaitScope& scope) {
     Bytes buffer(3000);

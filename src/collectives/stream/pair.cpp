@@ -1,7 +1,7 @@
 // All-reduce of two ranks.
 //
 // Each rank sends its whole input and receives the whole input of the other, SEGMENT by segment
-// into a few slots of scratch memory; a segment that has come is reduced with the own one into the
+// into a few slots of scratch memory; a segment that has arrived is reduced with the own one into the
 // output. Two ranks that run the ring send as many bytes, but in two steps, of which the second can
 // only follow the first; here there is one step, so the time is one latency less, and both
 // directions are busy from start to end. The price is that both ranks reduce the whole buffer.
@@ -23,19 +23,19 @@ constexpr std::size_t kPairSlots = 4;
 
 class Pair {
  public:
-  Pair(const StreamPart& part, StreamTransport& streams)
-      : part_(part),
+  Pair(const StreamTask& task, StreamTransport& streams)
+      : task_(task),
         streams_(streams),
-        other_(part.right()),
+        other_(task.right()),
         segment_bytes_(streams.options().segment_bytes),
-        segments_((part.bytes() + segment_bytes_ - 1) / segment_bytes_) {}
+        segments_((task.bytes() + segment_bytes_ - 1) / segment_bytes_) {}
 
   Status run(WaitScope& scope) {
-    begin_part(streams_, part_, StreamAlgorithm::pair);
+    begin_task(streams_, task_, StreamAlgorithm::pair);
     slots_ = streams_.scratch(std::min(segments_, kPairSlots) * segment_bytes_);
     streams_.open_send(other_);
     streams_.open_receive(other_);
-    streams_.send(other_, part_.input, part_.bytes());
+    streams_.send(other_, task_.input, task_.bytes());
     receive_more();
     while (!(reduced_ == segments_ && streams_.idle())) {
       LOCKSTEP_RETURN_IF_ERROR(streams_.advance(scope));
@@ -48,7 +48,7 @@ class Pair {
  private:
   ByteRange segment(std::size_t index) const {
     const std::size_t begin = index * segment_bytes_;
-    return {begin, std::min(segment_bytes_, part_.bytes() - begin)};
+    return {begin, std::min(segment_bytes_, task_.bytes() - begin)};
   }
   std::byte* slot(std::size_t index) const { return slots_.data() + index % kPairSlots * segment_bytes_; }
 
@@ -62,20 +62,20 @@ class Pair {
     if (reduced_ == segments_) return false;
     const std::size_t end = segment(reduced_).end();
     if (streams_.received(other_) < end) return false;
-    return part_.input != part_.output || streams_.sent(other_) >= end;
+    return task_.input != task_.output || streams_.sent(other_) >= end;
   }
 
   void reduce_segment() {
     const ByteRange range = segment(reduced_);
-    const std::byte* mine = part_.input + range.begin;
+    const std::byte* mine = task_.input + range.begin;
     const std::byte* theirs = slot(reduced_);
-    const bool first = part_.me == 0;
-    reduce_two(part_, first ? mine : theirs, first ? theirs : mine, part_.output + range.begin, range.size,
-               part_.divisor);
+    const bool first = task_.me == 0;
+    reduce_two(task_, first ? mine : theirs, first ? theirs : mine, task_.output + range.begin, range.size,
+               task_.divisor);
     ++reduced_;
   }
 
-  const StreamPart& part_;
+  const StreamTask& task_;
   StreamTransport& streams_;
   const int other_;
   const std::size_t segment_bytes_;
@@ -87,15 +87,15 @@ class Pair {
 
 }  // namespace
 
-Status stream_pair(const StreamPart& part, StreamTransport& streams, WaitScope& scope) {
-  if (part.size() == 1) {
-    reduce_alone(part);
+Status stream_pair(const StreamTask& task, StreamTransport& streams, WaitScope& scope) {
+  if (task.size() == 1) {
+    reduce_alone(task);
     return {};
   }
-  if (part.size() != 2) {
+  if (task.size() != 2) {
     return Status(StatusCode::internal, "the pair algorithm was chosen for a number of ranks other than two");
   }
-  return Pair(part, streams).run(scope);
+  return Pair(task, streams).run(scope);
 }
 
 }  // namespace lockstep

@@ -1,29 +1,29 @@
 // Ring all-reduce.
 //
 // The n ranks form a ring; every rank only receives from its left neighbour and sends to its right
-// one. The buffer is divided into n CHUNKS, of which each rank comes to own one.
+// one. The buffer is divided into n CHUNKS, of which each rank will own one.
 //
 // Reduce-scatter: in step t (from 0 to n-2) rank r sends chunk r-t, receives chunk r-t-1 (all
 // modulo n), and reduces what it received with its own input. What it receives in one step is what
-// it sends in the next, so a chunk travels once around the ring and gathers one input at every rank
+// it sends in the next, so a chunk travels once around the ring and collects one input at every rank
 // that it passes; after n-1 steps rank r holds chunk r+1, complete. An average is divided here, once.
 // All-gather: the complete chunks travel around the ring once more, n-1 steps, and are copied.
 // Every rank thus sends 2(n-1) chunks, 2(n-1)/n of the buffer: no algorithm sends less.
 //
 // Seen from one rank this is two streams: chunks r, r-1, r-2, ... go out on the right, chunks r-1,
 // r-2, ... come in on the left, and stream position p of the incoming one becomes position
-// p + (one chunk) of the outgoing one. Steps are only a way to talk about positions: nobody waits for
-// the end of a step. In the reduce-scatter the incoming stream is cut into SEGMENTS, which are
+// p + (one chunk) of the outgoing one. Steps are only a way to describe positions: no rank waits for
+// the end of a step. In the reduce-scatter the incoming stream is divided into SEGMENTS, which are
 // received into a few slots of scratch memory, small enough to stay in the cache: while the kernel
 // fills one slot, the next is reduced into the output and queued for sending. In the all-gather
-// bytes are received in place and sent on as they come.
+// bytes are received in place and forwarded as they arrive.
 //
 // Same bits everywhere: each chunk is reduced along one path, in ring order, with the operands
-// (what came, own input), and then copied.
+// (what was received, own input), and then copied.
 //
 // In place: the final chunk c is received over the partial result (or input) that this rank sent
-// earlier. It cannot come too early, because it was made from exactly those bytes: they must have
-// left.
+// earlier. It cannot arrive too early, because it was computed from exactly those bytes: they must have
+// been sent.
 #include <algorithm>
 
 #include "collectives/stream/algorithms.h"
@@ -35,21 +35,21 @@ constexpr std::size_t kRingSlots = 4;
 
 class Ring {
  public:
-  Ring(const StreamPart& part, StreamTransport& streams)
-      : part_(part),
+  Ring(const StreamTask& task, StreamTransport& streams)
+      : task_(task),
         streams_(streams),
-        n_(part.size()),
-        left_(part.left()),
-        right_(part.right()),
+        n_(task.size()),
+        left_(task.left()),
+        right_(task.right()),
         segment_bytes_(streams.options().segment_bytes) {}
 
   Status run(WaitScope& scope) {
-    begin_part(streams_, part_, StreamAlgorithm::ring);
+    begin_task(streams_, task_, StreamAlgorithm::ring);
     slots_ = streams_.scratch(kRingSlots * segment_bytes_);
     streams_.open_receive(left_);
     streams_.open_send(right_);
-    const ByteRange own = chunk(part_.me);
-    streams_.send(right_, part_.input + own.begin, own.size);
+    const ByteRange own = chunk(task_.me);
+    streams_.send(right_, task_.input + own.begin, own.size);
     receive_more();
     while (!(all_queued() && streams_.idle())) {
       LOCKSTEP_RETURN_IF_ERROR(streams_.advance(scope));
@@ -71,10 +71,10 @@ class Ring {
 
   std::size_t reduce_steps() const { return n_ - 1; }
   std::size_t all_steps() const { return 2 * (n_ - 1); }
-  ByteRange chunk(std::size_t index) const { return chunk_of(part_.count, part_.element_bytes(), n_, index % n_); }
-  ByteRange incoming_chunk(std::size_t step) const { return chunk(part_.me + 2 * n_ - 1 - step); }
+  ByteRange chunk(std::size_t index) const { return chunk_of(task_.count, task_.element_bytes(), n_, index % n_); }
+  ByteRange incoming_chunk(std::size_t step) const { return chunk(task_.me + 2 * n_ - 1 - step); }
 
-  // Passes the ends of chunks and empty ones; false at the end of `steps`.
+  // Skips the ends of chunks and empty chunks; false at the end of `steps`.
   bool settle(Cursor& cursor, std::size_t steps) const {
     while (cursor.step < steps && cursor.offset == incoming_chunk(cursor.step).size) {
       ++cursor.step;
@@ -103,7 +103,7 @@ class Ring {
     gathering_ = true;
     for (std::size_t step = reduce_steps(); step < all_steps(); ++step) {
       const ByteRange whole = incoming_chunk(step);
-      streams_.receive(left_, part_.output + whole.begin, whole.size);
+      streams_.receive(left_, task_.output + whole.begin, whole.size);
     }
   }
 
@@ -112,16 +112,16 @@ class Ring {
       const ByteRange segment = segment_at(reducing_);
       if (streams_.received(left_) < reducing_.position + segment.size) return;
       const bool last = reducing_.step + 1 == reduce_steps();
-      std::byte* target = part_.output + segment.begin;
-      reduce_two(part_, slot_of(reducing_), part_.input + segment.begin, target, segment.size,
-                 last ? part_.divisor : 1);
+      std::byte* target = task_.output + segment.begin;
+      reduce_two(task_, slot_of(reducing_), task_.input + segment.begin, target, segment.size,
+                 last ? task_.divisor : 1);
       streams_.send(right_, target, segment.size);
       pass(reducing_, segment.size);
     }
     if (forwarding_.step < reduce_steps()) forwarding_ = reducing_;
   }
 
-  // The last chunk of the all-gather has reached every rank: nobody needs it from us.
+  // The last chunk of the all-gather has reached every rank: no rank needs it from us.
   void forward_received() {
     if (forwarding_.step < reduce_steps()) return;
     while (settle(forwarding_, all_steps() - 1)) {
@@ -129,14 +129,14 @@ class Ring {
       const std::size_t arrived =
           std::min(streams_.received(left_) - forwarding_.position, whole.size - forwarding_.offset);
       if (arrived == 0) return;
-      streams_.send(right_, part_.output + whole.begin + forwarding_.offset, arrived);
+      streams_.send(right_, task_.output + whole.begin + forwarding_.offset, arrived);
       pass(forwarding_, arrived);
     }
   }
 
   bool all_queued() const { return gathering_ && forwarding_.step >= all_steps() - 1; }
 
-  const StreamPart& part_;
+  const StreamTask& task_;
   StreamTransport& streams_;
   const std::size_t n_;
   const int left_;
@@ -144,20 +144,20 @@ class Ring {
   const std::size_t segment_bytes_;
   std::span<std::byte> slots_;
 
-  Cursor receiving_;   // next segment to give memory for
+  Cursor receiving_;   // next segment to queue memory for
   Cursor reducing_;    // next segment to reduce
-  Cursor forwarding_;  // next bytes of the all-gather to send on
+  Cursor forwarding_;  // next bytes of the all-gather to forward
   bool gathering_ = false;
 };
 
 }  // namespace
 
-Status stream_ring(const StreamPart& part, StreamTransport& streams, WaitScope& scope) {
-  if (part.size() == 1) {
-    reduce_alone(part);
+Status stream_ring(const StreamTask& task, StreamTransport& streams, WaitScope& scope) {
+  if (task.size() == 1) {
+    reduce_alone(task);
     return {};
   }
-  return Ring(part, streams).run(scope);
+  return Ring(task, streams).run(scope);
 }
 
 }  // namespace lockstep

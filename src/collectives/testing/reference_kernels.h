@@ -1,5 +1,5 @@
-// For the kernels' tests: what reduce() promises, written element by element without vectors, and
-// inputs that show a wrong order, a wrong rounding or a lost NaN.
+// For the kernels' tests: what reduce() promises, computed element by element without vectors, and
+// inputs that reveal a wrong order, a wrong rounding or a lost NaN.
 #pragma once
 
 #include <algorithm>

@@ -40,7 +40,7 @@ inline std::pair<UniqueFd, UniqueFd> connected_pair(LinkKind kind) {
   return {std::move(first), std::move(second)};
 }
 
-// Stops when told; names the ranks that were missing at the deadline.
+// Stops on request; names the ranks that were missing at the deadline.
 class TestScope : public WaitScope {
  public:
   TestScope(const std::atomic<bool>& stop, int stop_fd, Deadline deadline, std::atomic<int>* checks = nullptr)

@@ -45,11 +45,11 @@ struct PayloadWriter {
     writer.put_string(std::string_view(message.reason.message()).substr(0, kMaxReason));
   }
   void operator()(const Goodbye& message) const { writer.put(message.completed); }
-  void operator()(const SegmentAdded& message) const {
+  void operator()(const RegionAdded& message) const {
     writer.put(message.id);
     writer.put(message.bytes);
   }
-  void operator()(const SegmentDropped& message) const { writer.put(message.id); }
+  void operator()(const RegionDropped& message) const { writer.put(message.id); }
 };
 
 ControlMessage parse_abort(ByteReader& reader) {
@@ -80,11 +80,11 @@ Result<ControlHeader> parse_control_header(std::span<const std::byte> bytes) {
   ControlHeader header{.type = reader.get<std::uint16_t>(), .length = reader.get<std::uint32_t>()};
   reader.get<std::uint32_t>();
   if (!reader.ok() || magic != kMagic) {
-    return Status(StatusCode::protocol_error, "a control message does not begin as one");
+    return Status(StatusCode::protocol_error, "a peer sent bytes that are not a control message");
   }
   if (version != kVersion) {
     return Status(StatusCode::protocol_error,
-                  fmt::format("a peer speaks version {} of the control protocol, this process version {}; run the same "
+                  fmt::format("a peer uses version {} of the control protocol, this process version {}; run the same "
                               "version of Lockstep on all ranks",
                               version, kVersion));
   }
@@ -108,13 +108,13 @@ Result<ControlMessage> parse_control_payload(std::uint16_t type, std::span<const
     case 1: message = parse_abort(reader); break;
     case 2: message = Goodbye{.completed = reader.get<std::uint64_t>()}; break;
     case 3: {
-      SegmentAdded added;
+      RegionAdded added;
       added.id = reader.get<std::uint32_t>();
       added.bytes = reader.get<std::uint64_t>();
       message = added;
       break;
     }
-    case 4: message = SegmentDropped{.id = reader.get<std::uint32_t>()}; break;
+    case 4: message = RegionDropped{.id = reader.get<std::uint32_t>()}; break;
     default: return Status(StatusCode::protocol_error, fmt::format("a control message of unknown type {}", type));
   }
   if (!reader.complete()) {

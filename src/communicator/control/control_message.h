@@ -1,4 +1,4 @@
-// What ranks of a group tell each other beside the data: on the control connection of each pair.
+// The messages that ranks of a group exchange in addition to data, on the control connection of each pair.
 // Byte layout: docs/wire_format.md.
 #pragma once
 
@@ -15,39 +15,39 @@
 
 namespace lockstep {
 
-// "I am alive, and this is how far I am." Sent at intervals, and when an operation waits long.
+// The sender is alive. Sent at intervals, and when an operation waits long.
 struct Heartbeat {
   std::uint64_t completed = 0;          // sequence number of the last completed collective
   std::optional<OpDescriptor> waiting;  // the collective that this rank waits in, if it waits long
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
-// "The group is dead, and this is why."
+// The group has failed, for this reason.
 struct Abort {
   Status reason;
   friend bool operator==(const Abort&, const Abort&) = default;
 };
-// "I leave. I took part in all collectives up to this one."
+// The sender leaves the group. It took part in all collectives up to this one.
 struct Goodbye {
   std::uint64_t completed = 0;
   friend bool operator==(const Goodbye&, const Goodbye&) = default;
 };
-// "You may map this registered memory"; a descriptor travels along. Only within a host.
-struct SegmentAdded {
+// The sender has registered memory, which the receiver may map; its descriptor is attached. Only within a host.
+struct RegionAdded {
   std::uint32_t id = 0;
   std::uint64_t bytes = 0;
-  friend bool operator==(const SegmentAdded&, const SegmentAdded&) = default;
+  friend bool operator==(const RegionAdded&, const RegionAdded&) = default;
 };
-struct SegmentDropped {
+struct RegionDropped {
   std::uint32_t id = 0;
-  friend bool operator==(const SegmentDropped&, const SegmentDropped&) = default;
+  friend bool operator==(const RegionDropped&, const RegionDropped&) = default;
 };
-using ControlMessage = std::variant<Heartbeat, Abort, Goodbye, SegmentAdded, SegmentDropped>;
+using ControlMessage = std::variant<Heartbeat, Abort, Goodbye, RegionAdded, RegionDropped>;
 
 // The frame around a message: magic u32, version u16, type u16, length u32, zero u32.
 inline constexpr std::size_t kControlHeaderBytes = 16;
 inline constexpr std::size_t kMaxControlPayload = std::size_t{64} << 10;
 
-// The whole frame. A reason too long for a frame is cut.
+// The whole frame. A reason too long for a frame is truncated.
 Bytes format_control_message(const ControlMessage& message);
 
 struct ControlHeader {

@@ -13,7 +13,7 @@ Result<ControlMessage> round_trip(const ControlMessage& message) {
   return parse_control_payload(header->type, std::span(frame).subspan(kControlHeaderBytes));
 }
 
-TEST(ControlMessage, EveryMessageSurvivesTheWire) {
+TEST(ControlMessage, EveryMessageIsParsedAsItWasFormatted) {
   const OpDescriptor op{.sequence = 17,
                         .kind = OperationKind::reduce,
                         .dtype = DType::bf16,
@@ -25,8 +25,8 @@ TEST(ControlMessage, EveryMessageSurvivesTheWire) {
                                      Heartbeat{.completed = 9, .waiting = {}},
                                      Abort{Status(StatusCode::peer_lost, "rank 2 was lost")},
                                      Goodbye{.completed = 7},
-                                     SegmentAdded{.id = 3, .bytes = std::uint64_t{1} << 40},
-                                     SegmentDropped{.id = 3}};
+                                     RegionAdded{.id = 3, .bytes = std::uint64_t{1} << 40},
+                                     RegionDropped{.id = 3}};
   for (const auto& message : messages) {
     const auto again = round_trip(message);
     ASSERT_TRUE(again.ok()) << again.status().to_string();
@@ -44,7 +44,7 @@ TEST(ControlMessage, TruncationAtAnyByteIsRefused) {
   }
 }
 
-TEST(ControlMessage, AnotherVersionIsRefusedByNameAndGarbageByShape) {
+TEST(ControlMessage, AnotherVersionIsNamedAndGarbageIsRejected) {
   Bytes frame = format_control_message(Goodbye{});
   frame[4] = std::byte{9};
   const auto other_version = parse_control_header(std::span(frame).first(kControlHeaderBytes));
@@ -60,7 +60,7 @@ TEST(ControlMessage, AnExcessiveLengthIsRefusedBeforeItIsRead) {
   EXPECT_FALSE(parse_control_header(std::span(frame).first(kControlHeaderBytes)).ok());
 }
 
-TEST(ControlMessage, ALongReasonIsCutToFit) {
+TEST(ControlMessage, ALongReasonIsTruncated) {
   const auto again = round_trip(Abort{Status(StatusCode::internal, std::string(1 << 20, 'x'))});
   ASSERT_TRUE(again.ok());
   EXPECT_GT(std::get<Abort>(*again).reason.message().size(), 1000U);

@@ -21,17 +21,19 @@ namespace {
 using Clock = Deadline::Clock;
 using std::chrono::milliseconds;
 
-milliseconds interval_for(milliseconds limit) { return std::clamp(limit / 4, milliseconds(10), milliseconds(1000)); }
+milliseconds interval_for(milliseconds peer_timeout) {
+  return std::clamp(peer_timeout / 4, milliseconds(10), milliseconds(1000));
+}
 
 }  // namespace
 
-ControlPlane::ControlPlane(std::vector<UniqueFd> links, milliseconds heartbeat_limit, ControlEvents& events)
+ControlPlane::ControlPlane(RankVector<UniqueFd> links, milliseconds peer_timeout, ControlEvents& events)
     : events_(events),
-      heartbeat_limit_(heartbeat_limit),
-      interval_(interval_for(heartbeat_limit)),
+      peer_timeout_(peer_timeout),
+      interval_(interval_for(peer_timeout)),
       wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       peers_(links.size()) {
-  for (std::size_t rank = 0; rank < links.size(); ++rank) {
+  for (int rank = 0; rank < links.size(); ++rank) {
     peers_[rank].socket = std::move(links[rank]);
     peers_[rank].last_heard = Clock::now();
   }
@@ -53,7 +55,7 @@ void ControlPlane::wake() {
 void ControlPlane::send(int rank, const ControlMessage& message, std::shared_ptr<const SharedMemory> memory) {
   {
     const std::lock_guard lock(mutex_);
-    peers_[static_cast<std::size_t>(rank)].outbox.push_back({format_control_message(message), 0, std::move(memory)});
+    peers_[rank].outbox.push_back({format_control_message(message), 0, std::move(memory)});
   }
   wake();
 }
@@ -71,7 +73,7 @@ void ControlPlane::queue_heartbeat() {
   const Bytes frame = format_control_message(events_.current_heartbeat());
   const std::lock_guard lock(mutex_);
   for (auto& peer : peers_) {
-    // A peer that does not read gets no more of them.
+    // At most one for a peer that does not read.
     if (peer.outbox.empty()) peer.outbox.push_back({frame, 0, nullptr});
   }
 }
@@ -94,29 +96,29 @@ void ControlPlane::run() {
       queue_heartbeat();
       next_heartbeat = now + interval_;
     }
-    // Asked before sending: whatever was queued before the end was ordered is then sent below.
-    const auto flush_until = stop_ordered();
+    // Before sending: what was queued before the request to stop is then sent below.
+    const auto flush_until = stop_requested();
     bool all_sent = true;
-    for (std::size_t rank = 0; rank < peers_.size(); ++rank) all_sent &= write_to(static_cast<int>(rank));
+    for (int rank = 0; rank < peers_.size(); ++rank) all_sent &= write_to(rank);
     if (flush_until && (all_sent || flush_until->expired())) break;
     poll_once(std::max(Clock::duration::zero(), next_heartbeat - now));
     const auto after = Clock::now();
     // A long gap means that this process itself was stopped; what peers sent meanwhile is being
     // read now, so their silence is measured from here.
-    if (after - now > interval_ + heartbeat_limit_ / 2) {
+    if (after - now > interval_ + peer_timeout_ / 2) {
       for (auto& peer : peers_) peer.last_heard = after;
     }
-    look_for_silence(after);
+    report_silent_peers(after);
   }
   for (auto& peer : peers_) {
-    // Half-close first: a close with unread bytes would reset the connection and could take our
-    // goodbye with it.
+    // Half-close first: a close with unread bytes would reset the connection and could discard our
+    // goodbye.
     if (peer.socket.valid()) ::shutdown(peer.socket.get(), SHUT_WR);
     peer.socket.reset();
   }
 }
 
-std::optional<Deadline> ControlPlane::stop_ordered() {
+std::optional<Deadline> ControlPlane::stop_requested() {
   const std::lock_guard lock(mutex_);
   if (!stopping_) return std::nullopt;
   return flush_until_;
@@ -129,12 +131,12 @@ void ControlPlane::poll_once(Deadline::Duration timeout) {
   ranks.push_back(-1);
   {
     const std::lock_guard lock(mutex_);
-    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    for (int rank = 0; rank < peers_.size(); ++rank) {
       const auto& peer = peers_[rank];
       if (!peer.socket.valid()) continue;
       const auto events = static_cast<short>(POLLIN | (peer.outbox.empty() ? 0 : POLLOUT));
       entries.push_back({peer.socket.get(), events, 0});
-      ranks.push_back(static_cast<int>(rank));
+      ranks.push_back(rank);
     }
   }
   const int ready = ::poll(entries.data(), entries.size(), Deadline::after(timeout).poll_timeout_ms());
@@ -142,10 +144,10 @@ void ControlPlane::poll_once(Deadline::Duration timeout) {
   if (entries[0].revents != 0) {
     std::uint64_t drained = 0;
     if (::read(wake_fd_.get(), &drained, sizeof(drained)) < 0) {
-      // Nothing to drain: somebody else's wake was taken together with this one.
+      // Nothing to drain: it was drained together with an earlier wake.
     }
   }
-  // Ends come last: another peer may have told why this one has ended.
+  // Closed connections come last: another peer may have reported why this one has ended.
   std::vector<std::pair<int, std::string>> ended;
   for (std::size_t i = 1; i < entries.size(); ++i) {
     if ((entries[i].revents & (POLLIN | POLLHUP | POLLERR)) == 0) continue;
@@ -155,7 +157,7 @@ void ControlPlane::poll_once(Deadline::Duration timeout) {
 }
 
 std::optional<std::string> ControlPlane::read_from(int rank) {
-  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  auto& peer = peers_[rank];
   std::array<std::byte, 16384> buffer;
   while (peer.socket.valid()) {
     const IoResult result = receive_some(peer.socket.get(), buffer, peer.fds);
@@ -173,7 +175,7 @@ std::optional<std::string> ControlPlane::read_from(int rank) {
 }
 
 void ControlPlane::parse_received(int rank) {
-  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  auto& peer = peers_[rank];
   std::size_t used = 0;
   const std::span all(peer.received);
   while (all.size() - used >= kControlHeaderBytes) {
@@ -185,8 +187,8 @@ void ControlPlane::parse_received(int rank) {
     if (!message.ok()) return close_link(rank, message.status().message());
     used += frame;
     UniqueFd fd;
-    if (std::holds_alternative<SegmentAdded>(*message)) {
-      if (peer.fds.empty()) return close_link(rank, "it announced a segment without its descriptor");
+    if (std::holds_alternative<RegionAdded>(*message)) {
+      if (peer.fds.empty()) return close_link(rank, "it announced a memory region without its descriptor");
       fd = std::move(peer.fds.front());
       peer.fds.erase(peer.fds.begin());
     }
@@ -196,7 +198,7 @@ void ControlPlane::parse_received(int rank) {
 }
 
 bool ControlPlane::write_to(int rank) {
-  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  auto& peer = peers_[rank];
   const std::lock_guard lock(mutex_);
   if (!peer.socket.valid()) peer.outbox.clear();
   while (!peer.outbox.empty()) {
@@ -204,7 +206,7 @@ bool ControlPlane::write_to(int rank) {
     const int fd = message.sent == 0 && message.memory ? message.memory->fd() : -1;
     const IoResult result = send_some(peer.socket.get(), std::span(message.frame).subspan(message.sent), fd);
     if (result.closed || result.error != 0) {
-      peer.outbox.clear();  // what the peer said before its end is still to be read
+      peer.outbox.clear();  // what the peer sent before its end is still to be read
       return true;
     }
     if (result.would_block) return false;
@@ -215,16 +217,16 @@ bool ControlPlane::write_to(int rank) {
 }
 
 void ControlPlane::close_link(int rank, const std::string& how) {
-  peers_[static_cast<std::size_t>(rank)].socket.reset();
+  peers_[rank].socket.reset();
   events_.on_control_closed(rank, how);
 }
 
-void ControlPlane::look_for_silence(Clock::time_point now) {
-  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+void ControlPlane::report_silent_peers(Clock::time_point now) {
+  for (int rank = 0; rank < peers_.size(); ++rank) {
     auto& peer = peers_[rank];
-    if (!peer.socket.valid() || peer.reported_silent || now - peer.last_heard <= heartbeat_limit_) continue;
+    if (!peer.socket.valid() || peer.reported_silent || now - peer.last_heard <= peer_timeout_) continue;
     peer.reported_silent = true;
-    events_.on_control_silent(static_cast<int>(rank), now - peer.last_heard);
+    events_.on_control_silent(rank, now - peer.last_heard);
   }
 }
 

@@ -1,5 +1,5 @@
 // The control connections of a group and the thread that serves them: it alone reads and writes
-// these sockets, sends heartbeats, and notices at once when a peer's process or link ends.
+// these sockets, sends heartbeats, and detects at once that a peer's process or link has ended.
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/rank_vector.h"
 #include "base/shared_memory.h"
 #include "base/unique_fd.h"
 #include "communicator/control/control_message.h"
@@ -23,9 +24,9 @@ class ControlEvents {
  public:
   virtual ~ControlEvents() = default;
   virtual void on_control_message(int rank, ControlMessage message, UniqueFd fd) = 0;
-  // The connection has ended; `how` for people. Nothing more comes from this rank.
+  // The connection has ended; `how` is human-readable. Nothing more comes from this rank.
   virtual void on_control_closed(int rank, const std::string& how) = 0;
-  // Nothing was heard from this rank for longer than the heartbeat limit. Reported once.
+  // Nothing was heard from this rank for longer than the peer timeout. Reported once.
   virtual void on_control_silent(int rank, Deadline::Duration silence) = 0;
   virtual Heartbeat current_heartbeat() = 0;
 };
@@ -33,14 +34,14 @@ class ControlEvents {
 class ControlPlane {
  public:
   // `links` by rank, invalid for the own rank.
-  ControlPlane(std::vector<UniqueFd> links, std::chrono::milliseconds heartbeat_limit, ControlEvents& events);
+  ControlPlane(RankVector<UniqueFd> links, std::chrono::milliseconds peer_timeout, ControlEvents& events);
   // Ends the thread. What was not sent by then is dropped: see flush_and_stop.
   ~ControlPlane();
 
-  // Starts the thread. Apart from the constructor because events may come at once, when a peer has
-  // ended already, and their receiver must be able to reach this object then.
+  // Starts the thread. Separate from the constructor because events may come at once, if a peer has
+  // ended already, and their receiver must be able to use this object then.
   void start();
-  // Queues a message; never blocks. `memory`: its descriptor travels along (Unix sockets only).
+  // Queues a message; never blocks. `memory`: its descriptor is attached (Unix sockets only).
   void send(int rank, const ControlMessage& message, std::shared_ptr<const SharedMemory> memory = nullptr);
   void broadcast(const ControlMessage& message);
   // Sends what is queued, until the deadline, ends the connections and the thread.
@@ -65,22 +66,22 @@ class ControlPlane {
 
   void run();
   void queue_heartbeat();
-  // Until when to send what is queued, once the end was ordered.
-  std::optional<Deadline> stop_ordered();
+  // After flush_and_stop(): the deadline for sending what is queued.
+  std::optional<Deadline> stop_requested();
   void poll_once(Deadline::Duration timeout);
-  // Reads and handles what has come; how the connection has ended, if it has.
+  // Reads and handles what has arrived; returns how the connection has ended, if it has.
   std::optional<std::string> read_from(int rank);
   void parse_received(int rank);
-  bool write_to(int rank);  // true if everything queued has left
+  bool write_to(int rank);  // true if everything queued was sent
   void close_link(int rank, const std::string& how);
-  void look_for_silence(Deadline::Clock::time_point now);
+  void report_silent_peers(Deadline::Clock::time_point now);
   void wake();
 
   ControlEvents& events_;
-  const std::chrono::milliseconds heartbeat_limit_;
+  const std::chrono::milliseconds peer_timeout_;
   const std::chrono::milliseconds interval_;
   UniqueFd wake_fd_;
-  std::vector<Peer> peers_;
+  RankVector<Peer> peers_;
 
   std::mutex mutex_;
   bool stopping_ = false;                                                    // guarded by mutex_

@@ -38,11 +38,11 @@ Result<MessageHeader> parse_message_header(std::span<const std::byte> bytes) {
   header.bytes = reader.get<std::uint64_t>();
   reader.get<std::uint64_t>();
   if (!reader.complete() || magic != kMessageMagic || dtype > static_cast<std::uint16_t>(DType::i64)) {
-    return Status(StatusCode::protocol_error, "a message does not begin with a message header");
+    return Status(StatusCode::protocol_error, "the peer sent bytes that are not a message header");
   }
   if (version != kMessageVersion) {
     return Status(StatusCode::protocol_error,
-                  fmt::format("a peer speaks version {} of the message protocol, this process version {}; run the same "
+                  fmt::format("a peer uses version {} of the message protocol, this process version {}; run the same "
                               "version of Lockstep on all ranks",
                               version, kMessageVersion));
   }

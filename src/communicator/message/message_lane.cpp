@@ -18,7 +18,7 @@ namespace {
 
 using Clock = Deadline::Clock;
 
-// When a message connection ends, the control connection may be about to tell the real reason.
+// When a message connection ends, the control connection may be about to report the real reason.
 constexpr std::chrono::milliseconds kReasonGrace{300};
 
 std::string name_of(const char* verb, std::size_t count, DType dtype, int rank, int tag) {
@@ -32,8 +32,8 @@ std::span<std::byte> bytes_of(const Buffer& data) { return {static_cast<std::byt
 MessageLane::MessageLane(std::shared_ptr<GroupCore> core)
     : core_(std::move(core)), wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   auto links = core_->take_message_links();
-  peers_.resize(links.size());
-  for (std::size_t rank = 0; rank < links.size(); ++rank) peers_[rank].socket = std::move(links[rank]);
+  peers_ = RankVector<Peer>(links.size());
+  for (int rank = 0; rank < links.size(); ++rank) peers_[rank].socket = std::move(links[rank]);
 }
 
 void MessageLane::wake() {
@@ -67,7 +67,7 @@ Work MessageLane::send(ConstBuffer data, int destination, int tag, std::chrono::
 
   std::unique_lock lock(mutex_);
   if (!refuse(work, name)) {
-    auto& peer = peers_[static_cast<std::size_t>(destination)];
+    auto& peer = peers_[destination];
     if (destination == core_->topology().rank) {
       Unexpected message{header, Bytes(payload.begin(), payload.end())};
       if (auto posted = take_posted(peer, tag)) {
@@ -92,7 +92,7 @@ Work MessageLane::recv(Buffer data, int source, int tag, std::chrono::millisecon
                 Clock::now(), work};
   std::unique_lock lock(mutex_);
   if (!refuse(work, posted.name)) {
-    auto& peer = peers_[static_cast<std::size_t>(source)];
+    auto& peer = peers_[source];
     const auto kept = std::find_if(peer.unexpected.begin(), peer.unexpected.end(),
                                    [&](const Unexpected& message) { return message.header.tag == tag; });
     if (kept != peer.unexpected.end()) {
@@ -152,7 +152,7 @@ void MessageLane::complete_settled(std::unique_lock<std::mutex>& lock) {
 void MessageLane::serve() {
   std::unique_lock lock(mutex_);
   while (true) {
-    for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+    for (int rank = 0; rank < peers_.size(); ++rank) {
       write_to(rank);
       read_from(rank);
     }
@@ -197,7 +197,7 @@ void MessageLane::poll_once(std::unique_lock<std::mutex>& lock) {
 }
 
 void MessageLane::write_to(int rank) {
-  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  auto& peer = peers_[rank];
   while (!peer.outgoing.empty() && peer.socket.valid() && !peer.ended) {
     auto& message = peer.outgoing.front();
     const bool in_header = message.header_sent < kMessageHeaderBytes;
@@ -223,7 +223,7 @@ void MessageLane::write_to(int rank) {
 }
 
 void MessageLane::read_from(int rank) {
-  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  auto& peer = peers_[rank];
   bool blocked = false;
   while (!blocked && wants_to_read(peer)) {
     Status status;
@@ -242,7 +242,7 @@ void MessageLane::read_from(int rank) {
 }
 
 Status MessageLane::receive_header(int rank, bool& blocked) {
-  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  auto& peer = peers_[rank];
   auto& incoming = peer.incoming;
   std::vector<UniqueFd> no_fds;
   const IoResult result =
@@ -262,7 +262,7 @@ Status MessageLane::receive_header(int rank, bool& blocked) {
 }
 
 Status MessageLane::place_incoming(int rank) {
-  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  auto& peer = peers_[rank];
   auto& incoming = peer.incoming;
   incoming.placed = true;
   if (auto posted = take_posted(peer, incoming.header.tag)) {
@@ -277,7 +277,7 @@ Status MessageLane::place_incoming(int rank) {
 }
 
 Status MessageLane::receive_payload(int rank, bool& blocked) {
-  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  auto& peer = peers_[rank];
   auto& incoming = peer.incoming;
   const std::span<std::byte> whole = incoming.target ? bytes_of(incoming.target->data) : std::span(incoming.buffer);
   std::vector<UniqueFd> no_fds;
@@ -294,10 +294,10 @@ Status MessageLane::receive_payload(int rank, bool& blocked) {
 }
 
 void MessageLane::finish_incoming(int rank) {
-  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  auto& peer = peers_[rank];
   Incoming incoming = std::exchange(peer.incoming, Incoming{});
   if (incoming.target) return settle(incoming.target->work, Status());
-  // A receive may have been posted while the message came in.
+  // A receive may have been posted while the message arrived.
   Unexpected message{incoming.header, std::move(incoming.buffer)};
   if (auto posted = take_posted(peer, message.header.tag)) {
     peer.unexpected_bytes -= message.payload.size();
@@ -322,18 +322,18 @@ void MessageLane::expire(Clock::time_point now) {
   const auto late = [&](const std::string& name, Deadline deadline, Clock::time_point started, int rank) {
     if (deadline.when() > now) return;
     core_->fail(Status(StatusCode::timed_out,
-                       fmt::format("{} on rank {} reached its deadline after {:.1f} s: {} did not do its part", name,
-                                   core_->topology().rank, seconds(now - started), core_->describe_rank(rank))));
+                       fmt::format("{} on rank {} reached its deadline after {:.1f} s: {} did not complete its side",
+                                   name, core_->topology().rank, seconds(now - started), core_->describe_rank(rank))));
   };
-  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
-    const auto& peer = peers_[static_cast<std::size_t>(rank)];
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    const auto& peer = peers_[rank];
     for (const auto& message : peer.outgoing) late(message.name, message.deadline, message.started, rank);
     for (const auto& posted : peer.posted) late(posted.name, posted.deadline, posted.started, rank);
     if (const auto& target = peer.incoming.target) late(target->name, target->deadline, target->started, rank);
 
-    // The end of a connection is nobody's concern otherwise.
+    // The end of a connection matters only to operations that wait for this peer.
     if (peer.ended && peer.concerns() && now >= *peer.ended + kReasonGrace) {
-      core_->fail(Status(StatusCode::peer_lost, fmt::format("{} has ended its message connection: it has left the "
+      core_->fail(Status(StatusCode::peer_lost, fmt::format("{} closed its message connection: it has left the "
                                                             "group, or its process has ended",
                                                             core_->describe_rank(rank))));
     }
@@ -365,7 +365,7 @@ void MessageLane::close() {
   wake();
   if (thread_.joinable()) thread_.join();
   const auto give_up = [](const Posted& posted) {
-    posted.work->complete(Status(StatusCode::closed, posted.name + " was open when its group was destroyed"));
+    posted.work->complete(Status(StatusCode::closed, posted.name + " was pending when its group was destroyed"));
   };
   for (auto& peer : peers_) {
     for (const auto& posted : peer.posted) give_up(posted);

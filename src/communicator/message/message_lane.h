@@ -1,9 +1,9 @@
 // Point-to-point messages of a group, matched by (sender, tag).
 //
 // One thread, started by the first send or recv, moves all messages of all peers at the same time,
-// so that two ranks may send to each other first and receive afterwards. A message that nobody has
-// asked for yet is kept, up to kMaxUnexpectedBytes per peer; beyond that it stays with the sender, and
-// what that peer sent after it stays too.
+// so that two ranks may send to each other first and receive afterwards. A message for which no recv has
+// been posted yet is kept, up to kMaxUnexpectedBytes per peer; beyond that it stays with the sender, and
+// so does what that peer sent after it.
 #pragma once
 
 #include <array>
@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/rank_vector.h"
 #include "base/unique_fd.h"
 #include "communicator/group_core.h"
 #include "communicator/message/message_header.h"
@@ -37,7 +38,7 @@ class MessageLane {
 
   Work send(ConstBuffer data, int destination, int tag, std::chrono::milliseconds timeout);
   Work recv(Buffer data, int source, int tag, std::chrono::milliseconds timeout);
-  // Makes the thread look at the group's failure. From any thread.
+  // Makes the thread check whether the group has failed. From any thread.
   void wake();
   // Sends what was issued, within its deadlines; receives that are still open fail.
   void close();
@@ -69,7 +70,7 @@ class MessageLane {
     std::array<std::byte, kMessageHeaderBytes> raw{};
     std::size_t raw_received = 0;
     MessageHeader header;
-    bool placed = false;           // it is known where the payload goes
+    bool placed = false;           // the destination of the payload is decided
     std::optional<Posted> target;  // straight into the buffer of this receive
     Bytes buffer;                  // otherwise kept here
     std::size_t received = 0;
@@ -81,8 +82,8 @@ class MessageLane {
     std::deque<Unexpected> unexpected;
     std::size_t unexpected_bytes = 0;
     Incoming incoming;
-    std::optional<Deadline::Clock::time_point> ended;  // since when nothing more comes or goes
-    // Somebody expects something from this peer, or has something for it.
+    std::optional<Deadline::Clock::time_point> ended;  // when the connection ended
+    // An operation waits to receive from this peer, or to send to it.
     bool concerns() const { return !posted.empty() || !outgoing.empty() || incoming.target; }
   };
   struct Completion {
@@ -116,7 +117,7 @@ class MessageLane {
   const std::shared_ptr<GroupCore> core_;
   UniqueFd wake_fd_;
   std::mutex mutex_;
-  std::vector<Peer> peers_;          // guarded by mutex_
+  RankVector<Peer> peers_;           // guarded by mutex_
   bool closing_ = false;             // guarded by mutex_
   std::vector<Completion> settled_;  // guarded by mutex_
   std::thread thread_;               // guarded by mutex_ until joined

@@ -37,7 +37,7 @@ Topology one_host_topology(int rank, int size) {
 
 Result<std::vector<Mesh>> make_inproc_meshes(int size, const std::string& group_id) {
   const auto count = static_cast<std::size_t>(size);
-  // A memfd as in shm/: its pages come into being only when touched, and staging is seldom needed.
+  // A memfd as in shm/: its pages are allocated only when touched, and staging is seldom needed.
   auto memory = SharedMemory::create(sizeof(SharedArea) * count, "lockstep-threads");
   if (!memory.ok()) return memory.status();
   (*memory)->close_fd();

@@ -1,5 +1,5 @@
-// Ranks as threads of one process: areas in plain memory, links made by socketpair. Used by tests
-// and by anything that wants several ranks in one process.
+// Ranks as threads of one process: shared areas in its own memory, links made by socketpair. Used by tests
+// and by programs that run several ranks in one process.
 #pragma once
 
 #include <vector>

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// What accompanies the descriptor: says that both sides lay the area out alike.
+// Sent with the descriptor, to check that both sides use the same layout of the area.
 struct AreaGreeting {
   std::array<char, 8> magic{'L', 'K', 'S', 'A', 'R', 'E', 'A', '1'};
   std::uint64_t bytes = sizeof(SharedArea);
@@ -63,13 +63,12 @@ Result<std::unique_ptr<HostTransport>> connect_shm_host(const Topology& topology
   auto own = SharedMemory::create(sizeof(SharedArea), "lockstep-area");
   if (!own.ok()) return own.status();
   auto* own_area = reinterpret_cast<SharedArea*>((*own)->data());
-  // Written before it is passed on, so that peers see it.
+  // Written before the area is passed to the peers, so that they see it.
   if (::sched_getaffinity(0, sizeof(own_area->cpus), &own_area->cpus) != 0) CPU_ZERO(&own_area->cpus);
 
   const auto& ranks = topology.local_ranks();
   const auto failed = [&](std::size_t local, const Status& why) {
-    return why.with_context(fmt::format("cannot share memory with {}",
-                                        topology.members[static_cast<std::size_t>(ranks[local])].describe()));
+    return why.with_context(fmt::format("cannot share memory with {}", topology.member(ranks[local]).describe()));
   };
   for (std::size_t local = 0; local < ranks.size(); ++local) {
     if (static_cast<int>(local) == topology.local_rank()) continue;

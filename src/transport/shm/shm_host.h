@@ -1,4 +1,4 @@
-// Ranks as processes of one host: each creates its area in a memfd and passes it to the others over
+// Ranks as processes of one host: each creates its shared area in a memfd and passes it to the others over
 // the Unix sockets that connect them.
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace lockstep {
 
 // All ranks of this host call this at the same time. `control_fds`: a connected, authenticated Unix
-// socket to each local rank, by local index (-1 for myself), on which nothing else is under way;
+// socket to each local rank, by local index (-1 for myself), on which nothing else is in flight;
 // they are only used, not kept. An error names the rank.
 Result<std::unique_ptr<HostTransport>> connect_shm_host(const Topology& topology, std::span<const int> control_fds,
                                                         Deadline deadline);

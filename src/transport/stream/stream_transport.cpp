@@ -16,20 +16,20 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds kCheckInterval{100};
-// How long the group's monitor gets to tell why a connection closed, before we say only that.
+// How long to wait for the control plane to report why a connection closed, before reporting only that it did.
 constexpr std::chrono::milliseconds kReasonGrace{200};
 constexpr std::size_t kPageBytes = 4096;
-// With more under way, sleeping lets bytes gather and costs nothing that counts.
+// With more bytes in flight, sleeping lets them accumulate and costs almost nothing.
 constexpr std::size_t kSpinBytes = 64 << 10;
-// The peer that we wait for may need our processor to send. Its turn takes some ten microseconds; one that gave way and
-// got the processor back later than this met something that does not wait for anybody. Then sleeping is better, because
-// the kernel lets who wakes up go first; for a while no wait tries otherwise.
+// The peer that we wait for may need our processor to send, which takes some ten microseconds. If sched_yield returns
+// later than this, a thread that does not wait for other ranks uses the processor. Then sleeping is better, because
+// the kernel prefers a thread that wakes up; for kSleepAtOnce no wait spins.
 constexpr std::chrono::microseconds kTurn{500};
 constexpr std::chrono::milliseconds kSleepAtOnce{50};
-// So much stays in the cache even where it leaves in one call.
+// This many bytes stay in the cache even if one call sends them all.
 constexpr std::size_t kSmallBurst = 256 << 10;
 
-// A matter of speed only: where the kernel does not let us, its own size serves.
+// For speed only: if it fails, the kernel's default size is used.
 void limit_send_buffer(int fd, std::size_t bytes) {
   const int size = static_cast<int>(bytes);
   if (size > 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
@@ -43,29 +43,28 @@ StreamTransport::StreamTransport(int rank, std::vector<std::vector<UniqueFd>> co
     : rank_(rank), options_(options), connections_(std::move(connections)) {
   all_ranks_.resize(connections_.size());
   std::iota(all_ranks_.begin(), all_ranks_.end(), 0);
-  peers_.reserve(connections_.size());
   std::vector<int> fds;
-  std::size_t lanes = 0;
+  std::size_t connection_count = 0;
   for (const auto& to_peer : connections_) {
     fds.clear();
     for (const auto& fd : to_peer) {
       fds.push_back(fd.get());
       limit_send_buffer(fd.get(), options_.send_buffer_bytes);
     }
-    lanes += fds.size();
+    connection_count += fds.size();
     peers_.push_back({StreamFlow(StreamDirection::send, fds, options_.stripe_bytes),
                       StreamFlow(StreamDirection::receive, fds, options_.stripe_bytes)});
   }
-  pointers_.resize(peers_.size());
-  active_.reserve(peers_.size());
-  waiting_for_.reserve(peers_.size());
-  poll_fds_.reserve(2 * lanes + 1);
-  poll_entries_.reserve(2 * lanes + 1);
+  pointers_.resize(connections_.size());
+  active_.reserve(connections_.size());
+  waiting_for_.reserve(connections_.size());
+  poll_fds_.reserve(2 * connection_count + 1);
+  poll_entries_.reserve(2 * connection_count + 1);
 }
 
 void StreamTransport::begin(const StreamHeaderBytes& header, StreamHeaderCheck check) {
   for (const int rank : active_) {
-    Peer& each = peers_[static_cast<std::size_t>(rank)];
+    Peer& each = peers_[rank];
     each.outgoing.close();
     each.incoming.close();
     each.active = false;
@@ -77,7 +76,7 @@ void StreamTransport::begin(const StreamHeaderBytes& header, StreamHeaderCheck c
 }
 
 StreamTransport::Peer& StreamTransport::activate(int rank) {
-  Peer& each = peers_[static_cast<std::size_t>(rank)];
+  Peer& each = peers_[rank];
   if (!std::exchange(each.active, true)) active_.push_back(rank);
   return each;
 }
@@ -87,11 +86,9 @@ void StreamTransport::open_receive(int rank) { activate(rank).incoming.open(); }
 
 void StreamTransport::send(int rank, const std::byte* data, std::size_t size) {
   // Sending only reads; the queue serves both directions.
-  peers_[static_cast<std::size_t>(rank)].outgoing.push(const_cast<std::byte*>(data), size);
+  peers_[rank].outgoing.push(const_cast<std::byte*>(data), size);
 }
-void StreamTransport::receive(int rank, std::byte* data, std::size_t size) {
-  peers_[static_cast<std::size_t>(rank)].incoming.push(data, size);
-}
+void StreamTransport::receive(int rank, std::byte* data, std::size_t size) { peers_[rank].incoming.push(data, size); }
 
 bool StreamTransport::idle() const {
   return std::all_of(active_.begin(), active_.end(), [this](int rank) { return idle(rank); });
@@ -102,7 +99,7 @@ Status StreamTransport::advance(WaitScope& scope) {
   bool moved = false;
   LOCKSTEP_RETURN_IF_ERROR(move_all(scope, false, moved));
   if (moved) {
-    // A peer that only trickles must not outlive the deadline.
+    // A peer that sends slowly must not prevent the check of the deadline.
     return Deadline::Clock::now() < next_check_ ? Status() : check(scope);
   }
   if (idle()) return Status(StatusCode::internal, "an algorithm waits for streams on which nothing is queued");
@@ -126,14 +123,14 @@ std::span<std::byte> StreamTransport::scratch(std::size_t size) {
   return {scratch_.get(), size};
 }
 
-// Sends first: whatever a header from a peer makes us say, the peer has ours by then, and can say the same.
+// Sends first: if a header from a peer is an error here, the peer has our header by then, and reports the same error.
 Status StreamTransport::move_all(WaitScope& scope, bool retry_receives, bool& moved) {
   for (const int rank : active_) {
-    StreamFlow& flow = peers_[static_cast<std::size_t>(rank)].outgoing;
+    StreamFlow& flow = peers_[rank].outgoing;
     LOCKSTEP_RETURN_IF_ERROR(move_flow(scope, rank, flow, send_limit(flow), false, moved));
   }
   for (const int rank : active_) {
-    StreamFlow& flow = peers_[static_cast<std::size_t>(rank)].incoming;
+    StreamFlow& flow = peers_[rank].incoming;
     LOCKSTEP_RETURN_IF_ERROR(move_flow(scope, rank, flow, options_.call_bytes, retry_receives, moved));
   }
   return {};
@@ -146,9 +143,9 @@ std::size_t StreamTransport::send_limit(const StreamFlow& flow) const {
 
 Status StreamTransport::move_flow(WaitScope& scope, int rank, StreamFlow& flow, std::size_t limit, bool retry_blocked,
                                   bool& moved) {
-  const auto lanes = flow.lanes();
-  for (std::size_t i = 0; i < lanes.size(); ++i) {
-    if (!flow.wants(i) || (lanes[i].blocked && !retry_blocked)) continue;
+  const auto connections = flow.connections();
+  for (std::size_t i = 0; i < connections.size(); ++i) {
+    if (!flow.wants(i) || (connections[i].blocked && !retry_blocked)) continue;
     const auto outcome = flow.move(i, header_, limit);
     switch (outcome.outcome) {
       case StreamFlow::Outcome::nothing: break;
@@ -156,14 +153,14 @@ Status StreamTransport::move_flow(WaitScope& scope, int rank, StreamFlow& flow, 
       case StreamFlow::Outcome::closed:
       case StreamFlow::Outcome::failed: return lost(scope, rank, outcome);
     }
-    if (outcome.header_arrived) LOCKSTEP_RETURN_IF_ERROR(check_header(rank, lanes[i]));
+    if (outcome.header_arrived) LOCKSTEP_RETURN_IF_ERROR(check_header(rank, connections[i]));
   }
   return {};
 }
 
-Status StreamTransport::check_header(int rank, const Lane& lane) const {
-  if (lane.header == header_) return {};
-  return header_check_(rank_, header_, rank, lane.header);
+Status StreamTransport::check_header(int rank, const StreamConnection& connection) const {
+  if (connection.header == header_) return {};
+  return header_check_(rank_, header_, rank, connection.header);
 }
 
 Status StreamTransport::lost(WaitScope& scope, int rank, const StreamFlow::Moved& outcome) {
@@ -207,12 +204,12 @@ Status StreamTransport::sleep(WaitScope& scope) {
   poll_fds_.clear();
   poll_entries_.clear();
   for (const int rank : active_) {
-    Peer& each = peers_[static_cast<std::size_t>(rank)];
+    Peer& each = peers_[rank];
     for (const auto& [flow, events] : {std::pair(&each.incoming, POLLIN), std::pair(&each.outgoing, POLLOUT)}) {
-      const auto lanes = flow->lanes();
-      for (std::size_t i = 0; i < lanes.size(); ++i) {
+      const auto connections = flow->connections();
+      for (std::size_t i = 0; i < connections.size(); ++i) {
         if (!flow->wants(i)) continue;
-        poll_fds_.push_back({.fd = lanes[i].fd, .events = static_cast<short>(events), .revents = 0});
+        poll_fds_.push_back({.fd = connections[i].fd, .events = static_cast<short>(events), .revents = 0});
         poll_entries_.push_back({flow, i});
       }
     }
@@ -222,8 +219,8 @@ Status StreamTransport::sleep(WaitScope& scope) {
   const auto until = scope.deadline().earlier(Deadline::at(next_check_));
   const int ready = ::poll(poll_fds_.data(), poll_fds_.size(), until.poll_timeout_ms(100));
   for (std::size_t i = 0; ready > 0 && i < poll_entries_.size(); ++i) {
-    // Errors and hang-ups count as ready: the next call on the socket says what they are.
-    if (poll_fds_[i].revents != 0) poll_entries_[i].flow->lanes()[poll_entries_[i].lane].blocked = false;
+    // Errors and hang-ups count as ready: the next call on the socket reports them.
+    if (poll_fds_[i].revents != 0) poll_entries_[i].flow->connections()[poll_entries_[i].connection].blocked = false;
   }
   if (ready > 0 && !scope.stopped() && Deadline::Clock::now() < next_check_) return {};
   return check(scope);

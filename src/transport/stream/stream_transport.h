@@ -1,22 +1,22 @@
-// Stream sockets between ranks as the carrier of collectives: TCP to other hosts, Unix sockets to
-// ranks of this host where a group spans hosts.
+// Collectives over stream sockets between ranks: TCP to other hosts, Unix sockets to
+// ranks of this host if a group spans hosts.
 //
-// An operation uses it so:
+// How an operation uses it:
 //   begin(header, check)          once
 //   open_send / open_receive      for each peer and direction that it uses
 //   send / receive                queue memory, in the order of the stream with that peer; as often
 //                                 as needed, also while bytes move
-//   advance(scope)                moves what can be moved, else waits; between two calls look at
-//                                 sent() and received(), reduce what is there, queue more
-//   finish(scope)                 until all that is queued is through
-// Sending and receiving go on at the same time with all peers. Both ends must queue equal numbers
-// of bytes for each direction; no lengths travel. Nothing past the operation's own bytes is read,
+//   advance(scope)                moves what can be moved, else waits; between two calls check
+//                                 sent() and received(), reduce what has arrived, queue more
+//   finish(scope)                 until all that is queued was sent or received
+// Sending and receiving proceed at the same time with all peers. Both ends must queue equal numbers
+// of bytes for each direction; lengths are not transmitted. Nothing past the operation's own bytes is read,
 // so a peer may already send its next operation.
 //
 // Each connection starts each operation with the header, 64 bytes that must be equal on both
 // sides; `check` turns a difference into the error that explains it.
 //
-// Threads: one at a time. Blocks in advance and finish only, until the scope says stop. After an
+// Threads: one at a time. Blocks in advance and finish only, until the scope ends the wait. After an
 // error the streams are out of step: the transport can only be destroyed.
 #pragma once
 
@@ -28,6 +28,7 @@
 #include <span>
 #include <vector>
 
+#include "base/rank_vector.h"
 #include "base/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "transport/stream/stream_flow.h"
@@ -37,25 +38,25 @@ namespace lockstep {
 
 // Defaults by measurement: docs/adr/0002-tcp-streams.md.
 struct StreamOptions {
-  // Share of one connection in turn, where there are several to a peer. Equal on all ranks.
+  // The size of a stripe, if there are several connections to a peer. Equal on all ranks.
   std::size_t stripe_bytes = 256 << 10;
-  // The piece that algorithms pipeline; a multiple of 8. Has no influence on results or the wire.
+  // The size of a segment that algorithms pipeline; a multiple of 8. Does not affect results or the wire format.
   std::size_t segment_bytes = 256 << 10;
-  // Most payload per system call.
+  // The largest payload of one system call.
   std::size_t call_bytes = 1 << 20;
   // The same for sending a stream of more than 256 KiB but less than four calls: in one burst, all of
-  // it would leave before anything is received, and be cold when it is.
+  // it would be sent before anything is received, and would have left the cache by then.
   std::size_t burst_bytes = 192 << 10;
-  // Asked for with SO_SNDBUF. Less in flight is less to fall out of the cache between two hosts
-  // that are near; 0 leaves it to the kernel, which is better where bandwidth times round trip is
+  // Requested with SO_SNDBUF. With fewer bytes in flight, fewer fall out of the cache between two hosts
+  // that are near each other; 0 leaves it to the kernel, which is better if bandwidth times round trip is
   // larger than this.
   std::size_t send_buffer_bytes = 512 << 10;
-  // How long to try again without sleeping before poll(2), while only few bytes are missing; between two tries whoever
-  // else wants the processor gets it.
+  // How long to retry without sleeping before poll(2), while only few bytes are missing; each retry yields the
+  // processor.
   std::chrono::microseconds spin{50};
 };
 
-// Explains why header `theirs`, sent by `their_rank`, does not fit `mine`.
+// Explains how header `theirs`, sent by `their_rank`, differs from `mine`.
 using StreamHeaderCheck = Status (*)(int my_rank, const StreamHeaderBytes& mine, int their_rank,
                                      const StreamHeaderBytes& theirs);
 
@@ -76,18 +77,18 @@ class StreamTransport {
   void open_send(int rank);
   void open_receive(int rank);
 
-  // The memory must stay until it is through: sent (then it may be overwritten) or received.
+  // The memory must stay valid until it is sent (then it may be overwritten) or received.
   void send(int rank, const std::byte* data, std::size_t size);
   void receive(int rank, std::byte* data, std::size_t size);
-  // How many bytes of the stream to (from) `rank` are through, from its start.
+  // How many bytes of the stream to (from) `rank` were sent (received), from its start.
   std::size_t sent(int rank) const { return peer(rank).outgoing.completed(); }
   std::size_t received(int rank) const { return peer(rank).incoming.completed(); }
   // How much memory was queued for the stream from `rank`.
   std::size_t receive_queued(int rank) const { return peer(rank).incoming.pushed(); }
 
-  // Moves what can be moved at once; where that is nothing, waits until something can. Errors: what
-  // the scope says; peer_lost names the rank whose connection closed; what the header check says;
-  // internal when nothing is queued, for this could never end.
+  // Moves what can be moved at once; if that is nothing, waits until something can. Errors: those of
+  // the scope and of the header check; peer_lost, which names the rank whose connection closed;
+  // internal if nothing is queued, because the wait would never end.
   Status advance(WaitScope& scope);
   Status finish(WaitScope& scope);
   // Nothing queued is left to move, with all peers or with one.
@@ -108,18 +109,18 @@ class StreamTransport {
   };
   struct PollEntry {
     StreamFlow* flow;
-    std::size_t lane;
+    std::size_t connection;
   };
   struct AlignedDelete {
     void operator()(std::byte* memory) const;
   };
 
-  const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  const Peer& peer(int rank) const { return peers_[rank]; }
   Peer& activate(int rank);
   Status move_all(WaitScope& scope, bool retry_receives, bool& moved);
   Status move_flow(WaitScope& scope, int rank, StreamFlow& flow, std::size_t limit, bool retry_blocked, bool& moved);
   std::size_t send_limit(const StreamFlow& flow) const;
-  Status check_header(int rank, const Lane& lane) const;
+  Status check_header(int rank, const StreamConnection& connection) const;
   Status lost(WaitScope& scope, int rank, const StreamFlow::Moved& outcome);
   bool few_bytes_missing() const;
   Status spin(WaitScope& scope, bool& moved);
@@ -132,13 +133,13 @@ class StreamTransport {
   std::vector<std::vector<UniqueFd>> connections_;
   std::vector<int> all_ranks_;
 
-  // Of the running operation; memory is reused by the next.
-  std::vector<Peer> peers_;
+  // Of the running operation; the next one reuses the memory.
+  RankVector<Peer> peers_;
   std::vector<int> active_;  // ranks with an open flow
   StreamHeaderBytes header_{};
   StreamHeaderCheck header_check_ = nullptr;
   Deadline::Clock::time_point next_check_{};
-  Deadline::Clock::time_point spin_again_{};  // until then waits sleep at once
+  Deadline::Clock::time_point spin_again_{};  // until then, waits do not spin
 
   std::vector<pollfd> poll_fds_;
   std::vector<PollEntry> poll_entries_;

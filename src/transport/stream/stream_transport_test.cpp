@@ -17,9 +17,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(PieceQueue, JoinsNeighboursAndForgetsWhatIsThrough) {
+TEST(MemoryQueue, MergesAdjacentRangesAndDropsRetiredOnes) {
   std::array<std::byte, 100> memory{};
-  PieceQueue queue;
+  MemoryQueue queue;
   queue.push(memory.data(), 10);
   queue.push(memory.data() + 10, 10);
   queue.push(memory.data() + 50, 5);
@@ -51,7 +51,7 @@ Status differs(int, const StreamHeaderBytes&, int their_rank, const StreamHeader
   return Status(StatusCode::mismatch, "rank " + std::to_string(their_rank));
 }
 
-// Two transports that one thread drives: their buffers in the kernel hold what is under way.
+// Two transports that one thread drives: the kernel's socket buffers hold what is in flight.
 class StreamTransportTest : public ::testing::Test {
  protected:
   explicit StreamTransportTest(int connections = 3, const StreamOptions& options = {.stripe_bytes = 100})
@@ -82,7 +82,7 @@ class StreamTransportTest : public ::testing::Test {
   std::unique_ptr<StreamTransport> one_;
 };
 
-TEST_F(StreamTransportTest, CarriesPiecesOfAnySizeOverAllConnections) {
+TEST_F(StreamTransportTest, CarriesRangesOfAnySizeOverAllConnections) {
   std::vector<std::byte> sent(1234);
   for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<std::byte>(i * 7);
   for (int operation = 0; operation < 3; ++operation) {
@@ -113,12 +113,12 @@ TEST_F(StreamTransportTest, AnEmptyStreamStillComparesHeaders) {
   EXPECT_EQ(one_->finish(scope_), Status(StatusCode::mismatch, "rank 0"));
 }
 
-TEST_F(StreamTransportTest, WaitingForNothingIsADefectAndSaysSo) {
+TEST_F(StreamTransportTest, WaitingWithNothingQueuedIsAnInternalError) {
   zero_->begin({}, differs);
   EXPECT_EQ(zero_->advance(scope_).code(), StatusCode::internal);
 }
 
-TEST_F(StreamTransportTest, TheGroupsReasonForALossComesBeforeOurOwn) {
+TEST_F(StreamTransportTest, ReportsTheGroupsReasonForALossRatherThanItsOwn) {
   begin({});
   zero_.reset();
   scope_.answer = Status(StatusCode::peer_lost, "rank 0 was killed");
@@ -131,7 +131,7 @@ double cpu_seconds_of_process() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Two ranks on one processor: while one waits, the other has to be able to run, or each message costs a whole spin.
+// Two ranks on one processor: while one waits, the other must be able to run, or each message costs a whole spin.
 class StreamTransportOnOneProcessor : public StreamTransportTest {
  protected:
   static constexpr int kMessages = 100;
@@ -165,7 +165,7 @@ class StreamTransportOnOneProcessor : public StreamTransportTest {
   cpu_set_t before_;
 };
 
-TEST_F(StreamTransportOnOneProcessor, WhoWaitsGivesWay) {
+TEST_F(StreamTransportOnOneProcessor, AWaitingRankYields) {
   const double before = cpu_seconds_of_process();
   Status other;
   std::thread thread([&] { other = play(*one_, 0); });
@@ -177,7 +177,7 @@ TEST_F(StreamTransportOnOneProcessor, WhoWaitsGivesWay) {
   EXPECT_LT(spins, kMessages / 20) << "processor time, in spins of 20 ms";
 }
 
-TEST_F(StreamTransportTest, ScratchGrowsAndStays) {
+TEST_F(StreamTransportTest, ScratchMemoryGrowsAndIsReused) {
   std::byte* large = zero_->scratch(100000).data();
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(large) % 4096, 0u);
   EXPECT_EQ(zero_->scratch(10).data(), large);

@@ -304,7 +304,7 @@ TEST_P(GlooGroup, ADeadlineNamesTheOperationAndWhoDidNotCome) {
     EXPECT_THAT(
         texts[static_cast<std::size_t>(rank)],
         AllOf(HasSubstr("timed_out"), HasSubstr("all_reduce(count 5, Float, sum) #2"),
-              HasSubstr("reached its deadline"), HasSubstr("rank 2 ("), HasSubstr("did not come to this operation")));
+              HasSubstr("reached its deadline"), HasSubstr("rank 2 ("), HasSubstr("did not reach this operation")));
     EXPECT_THAT(texts[static_cast<std::size_t>(rank)], ::testing::Not(HasSubstr("rank 1 (host")));
   }
   EXPECT_THAT(texts[2], HasSubstr("reached its deadline"));

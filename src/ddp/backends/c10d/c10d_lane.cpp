@@ -352,7 +352,7 @@ Status C10dLane::deadline_error(const C10dOperation& operation) const {
   const std::string who = operation.message ? "the other side did not come" : who_is_missing(operation.sequence);
   return {StatusCode::timed_out,
           fmt::format("{} on rank {} reached its deadline after {:.1f} s: {}; is it stuck, slower than the timeout, or "
-                      "did it take another path through the program?",
+                      "on a different code path?",
                       operation.name, watch_.group->rank(), operation.elapsed_seconds(), who)};
 }
 
@@ -370,7 +370,7 @@ std::string C10dLane::who_is_missing(std::uint64_t sequence) const {
     if (reached < sequence) missing.push_back(watch_.group->describe_rank(rank));
   }
   if (missing.empty()) return fmt::format("all ranks came to it, but backend \"{}\" did not finish it", engine_.name);
-  return fmt::format("{} did not come to this operation", fmt::join(missing, ", "));
+  return fmt::format("{} did not reach this operation", fmt::join(missing, ", "));
 }
 
 }  // namespace lockstep::detail

@@ -1,7 +1,8 @@
-// One value per local rank, without an allocation for the usual number of ranks.
+// One value for each of a few ranks, for the time of one operation: no allocation for the usual number of ranks.
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -11,10 +12,10 @@ namespace lockstep {
 template <typename T>
 class RankArray {
  public:
-  explicit RankArray(int size) : size_(static_cast<std::size_t>(size)) {
+  explicit RankArray(std::integral auto size) : size_(static_cast<std::size_t>(size)) {
     if (size_ > few_.size()) many_.resize(size_);
   }
-  T& operator[](int rank) { return data()[rank]; }
+  T& operator[](std::integral auto rank) { return data()[rank]; }
   std::span<T> span() { return {data(), size_}; }
   std::span<T> first(std::size_t count) { return {data(), count}; }
 

@@ -1,4 +1,4 @@
-#include "collectives/stream/part.h"
+#include "collectives/stream/task.h"
 
 #include <array>
 #include <numeric>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-StreamPart whole_group(const CollectiveCall& call, int rank, std::span<const int> all_ranks) {
+StreamTask whole_group(const CollectiveCall& call, int rank, std::span<const int> all_ranks) {
   const OpDescriptor& descriptor = call.descriptor;
   return {.descriptor = descriptor,
           .ranks = all_ranks,
@@ -21,32 +21,32 @@ StreamPart whole_group(const CollectiveCall& call, int rank, std::span<const int
           .divisor = descriptor.op == ReduceOp::avg ? static_cast<int>(all_ranks.size()) : 1};
 }
 
-ByteRange gathered_part(const StreamPart& part, std::size_t index) {
-  if (part.descriptor.kind != OperationKind::all_gather_v) return {index * part.bytes(), part.bytes()};
-  const auto before = part.counts.first(index);
+ByteRange gathered_chunk(const StreamTask& task, std::size_t index) {
+  if (task.descriptor.kind != OperationKind::all_gather_v) return {index * task.bytes(), task.bytes()};
+  const auto before = task.counts.first(index);
   const std::size_t begin = std::accumulate(before.begin(), before.end(), std::size_t{0});
-  return {begin * part.element_bytes(), part.counts[index] * part.element_bytes()};
+  return {begin * task.element_bytes(), task.counts[index] * task.element_bytes()};
 }
 
-void begin_part(StreamTransport& streams, const StreamPart& part, StreamAlgorithm algorithm) {
+void begin_task(StreamTransport& streams, const StreamTask& task, StreamAlgorithm algorithm) {
   streams.begin(
       format_stream_header(
-          {.algorithm = algorithm, .slice = part.slice, .slices = part.slices, .descriptor = part.descriptor}),
+          {.algorithm = algorithm, .chunk = task.chunk, .chunks = task.chunks, .descriptor = task.descriptor}),
       explain_header_difference);
 }
 
-void reduce_two(const StreamPart& part, const std::byte* first, const std::byte* second, std::byte* dst,
+void reduce_two(const StreamTask& task, const std::byte* first, const std::byte* second, std::byte* dst,
                 std::size_t bytes, int divisor) {
   const std::array srcs{first, second};
   const std::array dsts{dst};
-  reduce(part.descriptor.dtype, part.descriptor.op, srcs, dsts, bytes / part.element_bytes(), divisor);
+  reduce(task.descriptor.dtype, task.descriptor.op, srcs, dsts, bytes / task.element_bytes(), divisor);
 }
 
-void reduce_alone(const StreamPart& part) {
-  if (part.output == nullptr || part.count == 0) return;
-  const std::array srcs{part.input};
-  const std::array dsts{part.output};
-  reduce(part.descriptor.dtype, part.descriptor.op, srcs, dsts, part.count, part.divisor);
+void reduce_alone(const StreamTask& task) {
+  if (task.output == nullptr || task.count == 0) return;
+  const std::array srcs{task.input};
+  const std::array dsts{task.output};
+  reduce(task.descriptor.dtype, task.descriptor.op, srcs, dsts, task.count, task.divisor);
 }
 
 Status run_stream(StreamFunction algorithm, const CollectiveCall& call, CollectiveContext& context) {
