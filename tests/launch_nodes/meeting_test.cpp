@@ -77,7 +77,7 @@ TEST(LaunchNodes, WhoCameIsSaidWhenOthersDoNot) {
   }
   for (auto& node : nodes) {
     EXPECT_EQ(node->wait(), 3) << report_of(nodes);
-    EXPECT_THAT(node->err(), AllOf(HasSubstr("did not come together within 3.0 s"), HasSubstr("of 3 nodes have come")));
+    EXPECT_THAT(node->err(), AllOf(HasSubstr("did not meet within 3.0 s"), HasSubstr("of 3 nodes have arrived")));
     EXPECT_THAT(node->out(), Not(HasSubstr("sum")));
   }
 }
@@ -87,7 +87,7 @@ TEST(LaunchNodes, NobodyAtTheEndpointIsSaid) {
   const auto node =
       start_node(hosts, 1, {.arguments = {"--nnodes", "2", "--start-timeout", "2"}, .program = {SUM_RANK}});
   EXPECT_EQ(node->wait(), 3) << node->report();
-  EXPECT_THAT(node->err(), HasSubstr("nobody keeps the meeting at 10.77.0.1:29400"));
+  EXPECT_THAT(node->err(), HasSubstr("there is no coordinator at 10.77.0.1:29400"));
 }
 
 TEST(LaunchNodes, ANodeThatWasStartedDifferentlyIsRefused) {

@@ -21,7 +21,7 @@ Result<std::vector<int>> parse_ranks(const std::string& source, const std::strin
 // What is used of torchrun's --rdzv-conf, "key=value,...".
 struct RendezvousConf {
   std::optional<std::chrono::milliseconds> start_timeout;  // join_timeout, or timeout
-  std::optional<std::chrono::milliseconds> last_call;      // last_call_timeout
+  std::optional<std::chrono::milliseconds> last_call_timeout;      // last_call_timeout
 };
 Result<RendezvousConf> parse_rendezvous_conf(const std::string& source, const std::string& text);
 

@@ -85,7 +85,7 @@ Status set_conf(Draft& draft, const std::string& source, const std::string& text
   const auto conf = parse_rendezvous_conf(source, text);
   if (!conf.ok()) return conf.status();
   if (conf->start_timeout) draft.options.start_timeout = *conf->start_timeout;
-  if (conf->last_call) draft.options.last_call = *conf->last_call;
+  if (conf->last_call_timeout) draft.options.last_call_timeout = *conf->last_call_timeout;
   return {};
 }
 
@@ -160,7 +160,7 @@ const std::vector<Option>& options_table() {
       {"start-timeout", "SECONDS", "How long to wait for the other nodes (600)",
        set_seconds<&RunOptions::start_timeout>},
       {"last-call", "SECONDS", "With MIN:MAX: how long more nodes are waited for once MIN are there (30)",
-       set_seconds<&RunOptions::last_call>},
+       set_seconds<&RunOptions::last_call_timeout>},
       {"node-timeout", "SECONDS", "A node that is silent this long is lost (10)",
        set_seconds<&RunOptions::node_timeout>},
       {"max-restarts", "N", "How often the job may start again (0; with --elastic 10)",

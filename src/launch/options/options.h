@@ -44,7 +44,7 @@ struct RunOptions {
   int max_restarts = 0;
   std::chrono::milliseconds monitor_interval{100};
   std::chrono::milliseconds start_timeout{600'000};
-  std::chrono::milliseconds last_call{30'000};     // with MIN:MAX: how long more nodes are waited for
+  std::chrono::milliseconds last_call_timeout{30'000};     // with MIN:MAX: how long more nodes are waited for
   std::chrono::milliseconds node_timeout{10'000};  // a node that is silent this long is lost
   std::chrono::milliseconds shutdown_timeout{30'000};
 

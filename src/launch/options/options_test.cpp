@@ -78,7 +78,7 @@ TEST(RunOptions, EveryOptionAlsoComesFromItsVariableAndTheCommandLineWins) {
   EXPECT_EQ(options->log_dir, "logs");
   EXPECT_TRUE(options->tee.contains(1, 2));
   EXPECT_EQ(options->start_timeout, std::chrono::seconds(7));
-  EXPECT_EQ(options->last_call, std::chrono::seconds(2));
+  EXPECT_EQ(options->last_call_timeout, std::chrono::seconds(2));
 }
 
 TEST(RunOptions, TheEndpointIsTheOneOfTorchrunInBothForms) {

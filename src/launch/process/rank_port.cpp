@@ -9,7 +9,7 @@
 
 namespace lockstep::launch {
 
-Result<RankPort> keep_rank_port(const std::string& host, std::uint16_t port) {
+Result<RankPort> reserve_rank_port(const std::string& host, std::uint16_t port) {
   const auto addresses = resolve(host, port);
   if (!addresses.ok()) return addresses.status();
   const SocketAddress& address = addresses->front();
