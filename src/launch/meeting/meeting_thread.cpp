@@ -113,7 +113,7 @@ Status MeetingThread::read_job_state() {
   const auto stamp = read_now(*store_, kStampKey, rpc_deadline());
   if (!stamp.ok()) return stamp.status();
   const auto now = Clock::now();
-  if (!*stamp) return Status(StatusCode::closed, "the meeting is no longer status there");
+  if (!*stamp) return Status(StatusCode::closed, "the node there is no longer the coordinator");
   if (**stamp == stamp_) {
     if (now - stamp_changed_at_ <= options_.silent_timeout) return {};
     return Status(StatusCode::timed_out, fmt::format("the coordinator at {} is silent", store_->describe()));
@@ -124,7 +124,7 @@ Status MeetingThread::read_job_state() {
   if (version == state_version_) return {};
   const auto bytes = read_now(*store_, kJobStateKey, rpc_deadline());
   if (!bytes.ok()) return bytes.status();
-  if (!*bytes) return Status(StatusCode::closed, "the meeting is no longer status there");
+  if (!*bytes) return Status(StatusCode::closed, "the node there is no longer the coordinator");
   const auto state = parse_job_state(**bytes);
   if (!state.ok()) return state.status();
   state_version_ = version;
