@@ -61,7 +61,7 @@ TEST(MeetingPoint, RankZeroServesAndTheOthersFindIt) {
   }
 }
 
-TEST(MeetingPoint, TheOthersMayComeFirst) {
+TEST(MeetingPoint, TheOthersMayStartFirst) {
   BoundPort bound;
   const auto port = bound.port;
   bound.fd.reset();
