@@ -72,7 +72,7 @@ TEST(Rendezvous, TwoProcessesThatClaimOneRankAreNamed) {
     EXPECT_THAT(mesh.status().message(), HasSubstr("two processes claim rank 1: " + pid + " on host"));
     EXPECT_THAT(mesh.status().message(), HasSubstr("and " + pid + " on host"));
   }
-  EXPECT_LT(seconds_since(start), 10) << "nobody waits for the deadline";
+  EXPECT_LT(seconds_since(start), 10) << "the ranks waited for the deadline";
 }
 
 TEST(Rendezvous, TwoProcessesThatClaimRankZeroAreNamed) {
