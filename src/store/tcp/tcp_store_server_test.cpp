@@ -238,7 +238,7 @@ TEST_F(TcpServer, AnOversizeRequestIsRefusedAndItsBytesSkipped) {
   start();
   const auto store = client();
   EXPECT_EQ(store->set("big", std::string(std::size_t{8} << 20, 'x'), soon()).code(), StatusCode::resource_exhausted);
-  EXPECT_TRUE(store->set("small", "x", soon()).ok()) << "the same connection goes on";
+  EXPECT_TRUE(store->set("small", "x", soon()).ok()) << "the same connection still works";
 }
 
 TEST_F(TcpServer, DropsClientsThatNeverProveTheSecret) {
