@@ -1,4 +1,4 @@
-// What a door's visitors wrote: any bytes are a record or protocol_error.
+// What registrants write into a rank store: any bytes parse as a record or return protocol_error.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

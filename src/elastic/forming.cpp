@@ -14,54 +14,54 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLookInterval{25};
-// The end of forming waits for the end of such a look.
+constexpr milliseconds kJoinPollInterval{25};
+// When forming ends, it waits for the end of the current interval.
 constexpr milliseconds kWatchInterval{10};
 constexpr milliseconds kFormingAnswerTime{1000};
 constexpr const char* kGo = "go";
 constexpr const char* kLost = "lost";
 
-// Set by a member for whom the group stands: it may leave the door now, which is no loss.
+// Set by a member once its group is established. From then on its disconnect from the leader's store is not a loss.
 std::string formed_key(int rank) { return fmt::format("formed/{}", rank); }
 
-// Who of the visitors that belong to the generation has gone before the group stood for him; empty: nobody.
-std::string lost_visitor(const Forming& forming, Store& store) {
-  for (const RankStore::Visitor& visitor : forming.visitors) {
-    const auto connected = forming.door->is_connected(visitor);
+// Describes a registrant of the generation that disconnected before its group was established; empty: none.
+std::string lost_registrant(const Forming& forming, Store& store) {
+  for (const RankStore::Registrant& registrant : forming.registrants) {
+    const auto connected = forming.rank_store->is_connected(registrant);
     if (!connected.ok() || *connected) continue;
-    const std::string formed = formed_key(forming.answer.generation.rank_of(visitor.registration.member.id));
-    if (const auto stands = store.check(std::span(&formed, 1), Deadline::after(kFormingAnswerTime));
-        stands.ok() && *stands)
+    const std::string formed = formed_key(forming.answer.generation.rank_of(registrant.registration.member.id));
+    if (const auto is_formed = store.check(std::span(&formed, 1), Deadline::after(kFormingAnswerTime));
+        is_formed.ok() && *is_formed)
       continue;
-    return fmt::format("{} was lost while the group formed", visitor.registration.member.describe());
+    return fmt::format("{} was lost while the group formed", registrant.registration.member.describe());
   }
   return "";
 }
 
-// Ok once all members have come, on all of them.
+// Returns ok, on all members, once all have joined.
 Status meet(const Forming& forming, Store& store, Deadline deadline) {
   const Generation& generation = forming.answer.generation;
   std::vector<std::string> joined;
   for (std::size_t rank = 0; rank < generation.members.size(); ++rank) joined.push_back(fmt::format("joined/{}", rank));
   LOCKSTEP_RETURN_IF_ERROR(store.set(joined[static_cast<std::size_t>(generation.rank_of(forming.self))], "", deadline));
-  if (forming.door == nullptr) {
+  if (forming.rank_store == nullptr) {
     const auto go = store.get(kGo, deadline);
     if (!go.ok()) return go.status();
     return go->empty() ? Status() : Status(StatusCode::peer_lost, *go);
   }
   while (true) {
-    const Status all = store.wait(joined, Deadline::after(kLookInterval));
+    const Status all = store.wait(joined, Deadline::after(kJoinPollInterval));
     if (all.ok()) return store.set(kGo, "", deadline);
     if (all.code() != StatusCode::timed_out) return all;
-    std::string lost = lost_visitor(forming, store);
-    if (lost.empty() && deadline.expired()) lost = "not all members came in time";
+    std::string lost = lost_registrant(forming, store);
+    if (lost.empty() && deadline.expired()) lost = "not all members joined in time";
     if (lost.empty()) continue;
     LOCKSTEP_RETURN_IF_ERROR(store.set(kGo, lost, Deadline::after(kFormingAnswerTime)));
     return Status(StatusCode::peer_lost, lost);
   }
 }
 
-// Closes `guarded` when a member is lost: the leader sees it at its door and tells the others.
+// Closes `guarded` when a member is lost. The leader detects the loss in its rank store and reports it to the others.
 class LossWatch {
  public:
   LossWatch(const Forming& forming, Store& store, GuardedStore& guarded)
@@ -74,8 +74,8 @@ class LossWatch {
  private:
   void run(const Forming& forming, Store& store, GuardedStore& guarded) {
     while (!done_) {
-      if (forming.door != nullptr) {
-        if (const std::string lost = lost_visitor(forming, store); !lost.empty()) {
+      if (forming.rank_store != nullptr) {
+        if (const std::string lost = lost_registrant(forming, store); !lost.empty()) {
           (void)store.set(kLost, lost, Deadline::after(kFormingAnswerTime));
         }
       }
@@ -103,8 +103,8 @@ Result<std::shared_ptr<Communicator>> form_group(const Forming& forming, Deadlin
   const int rank = generation.rank_of(forming.self);
   try {
     auto group = Communicator::create(guarded, rank, static_cast<int>(generation.members.size()), options);
-    // Where the leader is gone already, its loss ends the group by itself.
-    if (forming.door == nullptr) (void)store->set(formed_key(rank), "", Deadline::after(kFormingAnswerTime));
+    // If the leader has ended already, its loss ends the group, so an error here does not matter.
+    if (forming.rank_store == nullptr) (void)store->set(formed_key(rank), "", Deadline::after(kFormingAnswerTime));
     return group;
   } catch (const Error& error) {
     return error.status();

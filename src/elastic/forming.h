@@ -1,5 +1,5 @@
-// From a decided generation to a connected group: everybody says that he has come, then all connect; and if one of
-// them is lost meanwhile, nobody waits for him.
+// Turns a decided generation into a connected group: all members report that they have joined, then all connect. If a
+// member is lost meanwhile, the others stop waiting for it.
 #pragma once
 
 #include <memory>
@@ -17,15 +17,15 @@ namespace lockstep::elastic {
 struct Forming {
   Answer answer;                 // with the generation
   std::string self;              // id of this process
-  std::shared_ptr<Store> store;  // the leader's door
+  std::shared_ptr<Store> store;  // the leader's rank store
   CommunicatorOptions group = {};
-  // The leader's: its door and those members who registered there. Null for the others.
-  RankStore* door = nullptr;
-  std::vector<RankStore::Visitor> visitors = {};
+  // Only on the leader: its rank store and the members that registered there. Null on the others.
+  RankStore* rank_store = nullptr;
+  std::vector<RankStore::Registrant> registrants = {};
 };
 
-// Blocks until the group stands, somebody is lost (peer_lost, all members get it at about the same time), or the
-// deadline passes.
+// Blocks until the group is established, a member is lost (peer_lost, which all members get at about the same time), or
+// the deadline passes.
 Result<std::shared_ptr<Communicator>> form_group(const Forming& forming, Deadline deadline);
 
 }  // namespace lockstep::elastic

@@ -60,12 +60,12 @@ class ObservedStore final : public Store {
   const std::function<void(const std::string&)> before_set_;
 };
 
-// A leader and one member, who is registered at the leader's door.
+// A leader and one member, which is registered in the leader's rank store.
 struct Pair {
   Pair() {
-    leader.door = door->address();
-    visit = value_or_throw(RegistrationClient::begin(leader, {.member = member}, kSecret, soon()));
-    visitors = value_or_throw(door->visitors());
+    leader.store_address = rank_store->address();
+    registration = value_or_throw(RegistrationClient::begin(leader, {.member = member}, kSecret, soon()));
+    registrants = value_or_throw(rank_store->registrants());
     answer = {.kind = Answer::Kind::join, .generation = {.number = 1, .id = "g", .members = {leader, member}}};
   }
   Forming leaders(std::shared_ptr<Store> store) const {
@@ -73,48 +73,49 @@ struct Pair {
             .self = leader.id,
             .store = std::move(store),
             .group = {.name = "elastic"},
-            .door = door.get(),
-            .visitors = visitors};
+            .rank_store = rank_store.get(),
+            .registrants = registrants};
   }
   Forming members() const {
     return {.answer = answer,
             .self = member.id,
-            .store = value_or_throw(lockstep::elastic::visit(leader, kSecret, soon())),
+            .store = value_or_throw(connect_to_rank_store(leader, kSecret, soon())),
             .group = {.name = "elastic"}};
   }
-  bool member_is_at_the_door() const { return value_or_throw(door->is_connected(visitors.front())); }
+  bool member_is_connected() const { return value_or_throw(rank_store->is_connected(registrants.front())); }
 
   Member leader{.id = "a", .host = "here", .pid = 1};
   const Member member{.id = "b", .host = "there", .pid = 2};
-  const std::unique_ptr<RankStore> door = value_or_throw(RankStore::open("127.0.0.1", kSecret, leader.id));
-  std::unique_ptr<RegistrationClient> visit;
-  std::vector<RankStore::Visitor> visitors;
+  const std::unique_ptr<RankStore> rank_store = value_or_throw(RankStore::open("127.0.0.1", kSecret, leader.id));
+  std::unique_ptr<RegistrationClient> registration;
+  std::vector<RankStore::Registrant> registrants;
   Answer answer;
 };
 
-TEST(Forming, AMemberWhoLeavesTheDoorWithItsGroupIsNotLost) {
+TEST(Forming, AMemberThatDisconnectsWithAnEstablishedGroupIsNotLost) {
   Pair pair;
   std::promise<void> member_has_left;
-  // The leader is slow with its last word. Meanwhile the group stands for the member, who leaves.
-  const auto slow = std::make_shared<ObservedStore>(pair.door->store(), [&](const std::string& key) {
+  // The leader delays its last write. Meanwhile the member's group is established, and the member disconnects.
+  const auto slow = std::make_shared<ObservedStore>(pair.rank_store->store(), [&](const std::string& key) {
     if (!key.ends_with("/complete/0")) return;
     ASSERT_EQ(member_has_left.get_future().wait_for(seconds(20)), std::future_status::ready);
-    while (pair.member_is_at_the_door()) std::this_thread::sleep_for(milliseconds(1));
-    std::this_thread::sleep_for(milliseconds(200));  // many looks of the leader at its door
+    while (pair.member_is_connected()) std::this_thread::sleep_for(milliseconds(1));
+    std::this_thread::sleep_for(milliseconds(200));  // the leader polls its rank store many times
   });
   auto leaders = std::async(std::launch::async, [&] { return form_group(pair.leaders(slow), soon()); });
   const auto members = form_group(pair.members(), soon());
   ASSERT_TRUE(members.ok()) << members.status().to_string();
-  pair.visit.reset();
+  pair.registration.reset();
   member_has_left.set_value();
   const auto group = leaders.get();
   EXPECT_TRUE(group.ok()) << group.status().to_string();
 }
 
-TEST(Forming, AMemberWhoLeavesBeforeIsNamed) {
+TEST(Forming, AMemberThatDisconnectsEarlierIsReportedAsLost) {
   Pair pair;
-  auto leaders = std::async(std::launch::async, [&] { return form_group(pair.leaders(pair.door->store()), soon()); });
-  pair.visit.reset();
+  auto leaders =
+      std::async(std::launch::async, [&] { return form_group(pair.leaders(pair.rank_store->store()), soon()); });
+  pair.registration.reset();
   const auto group = leaders.get();
   ASSERT_FALSE(group.ok());
   EXPECT_EQ(group.status().code(), StatusCode::peer_lost);

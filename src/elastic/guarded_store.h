@@ -1,5 +1,5 @@
-// A view of a store that can be closed: from then on every call fails with the reason. This is how forming a group is
-// ended when somebody is lost of whom the rendezvous does not know yet.
+// A view of a store that can be closed; after that, every call fails with the given reason. It ends the forming of a
+// group when a member is lost that the rendezvous has not detected yet.
 #pragma once
 
 #include <atomic>
@@ -11,12 +11,12 @@
 
 namespace lockstep::elastic {
 
-// Thread-safe. A call that waits when the store is closed goes on waiting.
+// Thread-safe. A call that is already waiting when the store is closed continues to wait.
 class GuardedStore final : public Store {
  public:
   explicit GuardedStore(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 
-  // The first reason counts.
+  // Only the first reason is kept.
   void close(const std::string& reason);
 
   Status set(const std::string& key, const std::string& value, Deadline deadline) override;

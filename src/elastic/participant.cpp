@@ -25,11 +25,11 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = Deadline::Clock;
 
-constexpr milliseconds kLookTime{500};
+constexpr milliseconds kProbeTimeout{500};
 constexpr milliseconds kFollowTime{50};
-constexpr milliseconds kPorterInterval{50};
-// How long one attempt at the first generation may take once another has failed: others may have got further, which
-// only a new look at the store shows.
+constexpr milliseconds kNewcomerPollInterval{50};
+// How long one attempt at the first generation may take after another has failed. Other processes may have succeeded,
+// which only reading the store again shows.
 constexpr milliseconds kFirstAttempt{10000};
 constexpr const char* kFirstGeneration = "elastic/first";
 
@@ -41,7 +41,7 @@ int number_from(const Environment& environment, const char* name, int otherwise,
 }
 
 // The address at which others reach this process: the one from which it reaches the master.
-std::string door_host(const ParticipantOptions& options, const std::string& master) {
+std::string rank_store_host(const ParticipantOptions& options, const std::string& master) {
   const std::string wanted = wanted_interface(options.init.group.network_interface);
   return value_or_throw(choose_local_address(wanted, master.empty() ? "127.0.0.1" : master)).host();
 }
@@ -68,8 +68,8 @@ Participant::Participant(ParticipantOptions options)
   first_size_ = placement.world_size;
   self_ = {.id = random_hex(16), .host = host_name(), .pid = ::getpid()};
   if (!options_.roster.empty()) self_.site = fmt::format("{}:{}", self_.host, options_.roster);
-  door_ = value_or_throw(RankStore::open(door_host(options_, placement.master_host), secret_, self_.id));
-  self_.door = door_->address();
+  rank_store_ = value_or_throw(RankStore::open(rank_store_host(options_, placement.master_host), secret_, self_.id));
+  self_.store_address = rank_store_->address();
   if (!options_.roster.empty()) {
     const Roster roster = value_or_throw(read_roster(options_.roster));
     job_has_ended_ = roster.finished;
@@ -77,7 +77,7 @@ Participant::Participant(ParticipantOptions options)
     if (newcomer_) accepted_ = roster.generation;
   }
   set_log_rank(first_rank_);
-  porter_ = std::thread([this] { watch_door(); });
+  newcomer_watcher_ = std::thread([this] { watch_for_newcomers(); });
 }
 
 Participant::~Participant() {
@@ -86,44 +86,45 @@ Participant::~Participant() {
     stopping_ = true;
   }
   stop_.notify_all();
-  porter_.join();
+  newcomer_watcher_.join();
 }
 
-void Participant::watch_door() {
+void Participant::watch_for_newcomers() {
   std::unique_lock lock(mutex_);
-  while (!stop_.wait_for(lock, kPorterInterval, [this] { return stopping_; })) {
-    if (!door_is_watched_.load()) continue;
+  while (!stop_.wait_for(lock, kNewcomerPollInterval, [this] { return stopping_; })) {
+    if (!accepts_newcomers_.load()) continue;
     lock.unlock();
-    const auto visitors = door_->visitors();
-    newcomers_wait_.store(visitors.ok() && !visitors->empty() && door_is_watched_.load(), std::memory_order_relaxed);
+    const auto registrants = rank_store_->registrants();
+    newcomers_wait_.store(registrants.ok() && !registrants->empty() && accepts_newcomers_.load(),
+                          std::memory_order_relaxed);
     lock.lock();
   }
 }
 
 void Participant::begin_round() { this_round_ = Clock::now(); }
 
-// Whoever completed this round had begun it, and so had completed the one before, which needed all. So at the
-// beginning of that one all were members. Later than that nothing is certain.
+// A rank that completed this round had started it, and so had completed the previous one, which needed all ranks. So
+// all were members when the previous round started. Nothing is certain after that time.
 void Participant::end_round() { in_touch_ = std::exchange(last_round_, this_round_); }
 
 void Participant::accept(const Generation& generation) {
   accepted_ = generation;
   if (!options_.roster.empty()) throw_if_error(write_roster(options_.roster, {.generation = generation}));
-  throw_if_error(door_->publish(generation));
+  throw_if_error(rank_store_->publish(generation));
 }
 
 void Participant::establish(const RankStart& start) {
   established_ = accepted_;
   in_touch_ = last_round_;
-  visit_.reset();
+  registration_.reset();
   set_log_rank(start.group->rank());
   const bool room = start.group->size() < options_.policy.max_ranks;
   newcomers_wait_.store(false, std::memory_order_relaxed);
-  door_is_watched_.store(start.group->rank() == 0 && room);
+  accepts_newcomers_.store(start.group->rank() == 0 && room);
 }
 
 std::optional<Participant::RankStart> Participant::next_generation(std::int64_t step) {
-  door_is_watched_.store(false);
+  accepts_newcomers_.store(false);
   newcomers_wait_.store(false, std::memory_order_relaxed);
   if (job_has_ended_) return std::nullopt;
   if (accepted_.number == 0) return first_generation(step);
@@ -132,7 +133,7 @@ std::optional<Participant::RankStart> Participant::next_generation(std::int64_t 
     if (auto start = recover(step)) {
       if (!start->group) return std::nullopt;
       start->has_state = step >= 0;
-      log_info("generation {} stands after {:.0f} ms: {} ranks, this is rank {}", start->generation,
+      log_info("generation {} established after {:.0f} ms: {} ranks, this is rank {}", start->generation,
                std::chrono::duration<double, std::milli>(Clock::now() - began).count(), start->members.size(),
                start->group->rank());
       establish(*start);
@@ -141,7 +142,7 @@ std::optional<Participant::RankStart> Participant::next_generation(std::int64_t 
   }
 }
 
-// All processes that were started together, over the store that the launcher or rank 0 serves.
+// Forms the group of all processes that were started together, over the store that the launcher or rank 0 serves.
 std::optional<Participant::RankStart> Participant::first_generation(std::int64_t step) {
   const Deadline deadline = Deadline::after(options_.init.group.init_timeout);
   const MeetingPoint point = value_or_throw(find_meeting_point(options_.init, secret_, deadline));
@@ -152,7 +153,7 @@ std::optional<Participant::RankStart> Participant::first_generation(std::int64_t
       return start;
     }
     if (accepted_.number == 0) continue;
-    // The others got further before somebody was lost.
+    // The others got further before a process was lost.
     return next_generation(step);
   }
 }
@@ -167,7 +168,7 @@ std::optional<Participant::RankStart> Participant::try_first_generation(Store& s
   try {
     RankStart start{.group = Communicator::create(meeting_store_, first_rank_, first_size_, group_options),
                     .generation = 1};
-    // The list of members: rank 0 decides its id.
+    // The list of members; rank 0 chooses its id.
     std::vector<char> mine(1024), all(mine.size() * static_cast<std::size_t>(first_size_));
     const std::string text = format(Generation{.number = 1, .id = random_hex(8), .members = {self_}});
     if (text.size() >= mine.size()) throw Error({StatusCode::internal, "a member's record is too long"});
@@ -199,35 +200,35 @@ std::optional<Participant::RankStart> Participant::try_first_generation(Store& s
   return std::nullopt;
 }
 
-Look Participant::look(const Member& member) {
-  Look seen = look_at(member, secret_, Deadline::after(kLookTime));
-  if (seen.kind == Look::Kind::refused && member.site == self_.site && !options_.roster.empty()) {
-    seen.roster = value_or_throw(read_roster(options_.roster)).generation;
+ProbeResult Participant::probe(const Member& member) {
+  ProbeResult result = probe_rank_store(member, secret_, Deadline::after(kProbeTimeout));
+  if (result.kind == ProbeResult::Kind::refused && member.site == self_.site && !options_.roster.empty()) {
+    result.roster = value_or_throw(read_roster(options_.roster)).generation;
   }
-  return seen;
+  return result;
 }
 
 Recovery::Followed Participant::follow(const Member& member, const Registration& registration) {
-  if (auto visitors = door_->visitors(); visitors.ok()) {
-    tell({.kind = Answer::Kind::again, .reason = "this process follows another one"}, *visitors);
+  if (auto registrants = rank_store_->registrants(); registrants.ok()) {
+    send_answer({.kind = Answer::Kind::again, .reason = "this process follows another one"}, *registrants);
   }
-  if (!visit_ || visit_->at().id != member.id || !(visit_->registration() == registration)) {
-    visit_.reset();
-    auto begun = RegistrationClient::begin(member, registration, secret_, Deadline::after(kLookTime));
-    if (!begun.ok()) return {.asked = Clock::now(), .lost = true};
-    visit_ = *std::move(begun);
+  if (!registration_ || registration_->at().id != member.id || !(registration_->registration() == registration)) {
+    registration_.reset();
+    auto started = RegistrationClient::begin(member, registration, secret_, Deadline::after(kProbeTimeout));
+    if (!started.ok()) return {.asked = Clock::now(), .lost = true};
+    registration_ = *std::move(started);
   }
-  return visit_->wait(kFollowTime);
+  return registration_->wait(kFollowTime);
 }
 
-void Participant::tell(const Answer& answer, const std::vector<RankStore::Visitor>& visitors) {
-  for (const RankStore::Visitor& visitor : visitors) {
-    const Status told = door_->answer(visitor, answer);
-    if (!told.ok()) log_debug("telling {}: {}", visitor.registration.member.describe(), told.message());
+void Participant::send_answer(const Answer& answer, const std::vector<RankStore::Registrant>& registrants) {
+  for (const RankStore::Registrant& registrant : registrants) {
+    const Status sent = rank_store_->answer(registrant, answer);
+    if (!sent.ok()) log_debug("answering {}: {}", registrant.registration.member.describe(), sent.message());
   }
 }
 
-// Nothing: it did not succeed, and has to be tried again. A start without a group: the job has finished.
+// Returns nothing if forming failed and has to be retried, and a start without a group if the job has finished.
 std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
   const bool member = accepted_.rank_of(self_.id) >= 0;
   Recovery recovery({.member = self_,
@@ -235,24 +236,24 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
                      .established = member ? established_ : Generation{},
                      .step = member ? step : -1},
                     options_.policy, in_touch_, Clock::now(), [] { return random_hex(8); });
-  std::string said;
-  auto said_at = Clock::now();
+  std::string logged;
+  auto logged_at = Clock::now();
   while (true) {
     const Action action = recovery.next(Clock::now());
-    if (recovery.waits_for() != said && Clock::now() - said_at > std::chrono::seconds(2)) {
-      said = recovery.waits_for();
-      said_at = Clock::now();
-      log_warn("waiting: {}", said);
+    if (recovery.waits_for() != logged && Clock::now() - logged_at > std::chrono::seconds(2)) {
+      logged = recovery.waits_for();
+      logged_at = Clock::now();
+      log_warn("waiting: {}", logged);
     }
     log_debug("recovery: {} {} ({})", to_string(action.kind), action.member.describe(), recovery.waits_for());
     if (action.pause > Duration{}) std::this_thread::sleep_for(action.pause);
-    const bool keeps_visit =
-        action.kind == Action::Kind::follow || action.kind == Action::Kind::look || action.kind == Action::Kind::join;
-    if (!keeps_visit) visit_.reset();
+    const bool keeps_registration =
+        action.kind == Action::Kind::follow || action.kind == Action::Kind::probe || action.kind == Action::Kind::join;
+    if (!keeps_registration) registration_.reset();
     switch (action.kind) {
-      case Action::Kind::look: {
-        const Look seen = look(action.member);
-        recovery.on_look(action.member, seen, Clock::now());
+      case Action::Kind::probe: {
+        const ProbeResult result = probe(action.member);
+        recovery.on_probe(action.member, result, Clock::now());
         break;
       }
       case Action::Kind::follow: {
@@ -260,13 +261,13 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
         recovery.on_follow(action.member, followed, Clock::now());
         break;
       }
-      case Action::Kind::attend: {
-        auto visitors = door_->visitors();
-        if (!visitors.ok()) throw Error(visitors.status());
-        attended_ = *std::move(visitors);
-        std::vector<Registration> here;
-        for (const RankStore::Visitor& visitor : attended_) here.push_back(visitor.registration);
-        recovery.on_attendance(here, Clock::now());
+      case Action::Kind::collect: {
+        auto registrants = rank_store_->registrants();
+        if (!registrants.ok()) throw Error(registrants.status());
+        registrants_ = *std::move(registrants);
+        std::vector<Registration> registrations;
+        for (const RankStore::Registrant& registrant : registrants_) registrations.push_back(registrant.registration);
+        recovery.on_registrations(registrations, Clock::now());
         break;
       }
       case Action::Kind::refresh: {
@@ -274,17 +275,18 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
         recovery.on_roster(roster.generation, roster.finished, Clock::now());
         break;
       }
-      case Action::Kind::tell:
-        tell(action.answer, attended_);
-        attended_.clear();
+      case Action::Kind::answer:
+        send_answer(action.answer, registrants_);
+        registrants_.clear();
         break;
       case Action::Kind::join:
         step = recovery.registration().step;
         established_ = recovery.registration().established;
         return form(action.answer, action.leads);
       case Action::Kind::give_up:
-        if (action.leads) tell(action.answer, attended_);
-        throw Error({StatusCode::unavailable, fmt::format("the elastic job cannot go on: {}", action.answer.reason)});
+        if (action.leads) send_answer(action.answer, registrants_);
+        throw Error(
+            {StatusCode::unavailable, fmt::format("the elastic job cannot continue: {}", action.answer.reason)});
       case Action::Kind::finished: return RankStart{};
     }
   }
@@ -297,16 +299,17 @@ std::optional<Participant::RankStart> Participant::form(const Answer& answer, bo
   Forming forming{.answer = answer, .self = self_.id, .store = nullptr, .group = options_.init.group};
   forming.group.name = "elastic";
   if (forming.group.network_interface.empty()) {
-    forming.group.network_interface = parse_host_port(self_.door).value().host;
+    forming.group.network_interface = parse_host_port(self_.store_address).value().host;
   }
   if (leads) {
-    forming.door = door_.get();
-    for (const RankStore::Visitor& visitor : attended_) {
-      if (answer.generation.rank_of(visitor.registration.member.id) >= 0) forming.visitors.push_back(visitor);
+    forming.rank_store = rank_store_.get();
+    for (const RankStore::Registrant& registrant : registrants_) {
+      if (answer.generation.rank_of(registrant.registration.member.id) >= 0) forming.registrants.push_back(registrant);
     }
-    tell(answer, forming.visitors);
+    send_answer(answer, forming.registrants);
   }
-  auto store = leads ? Result<std::shared_ptr<Store>>(door_->store()) : visit(visit_->at(), secret_, deadline);
+  auto store = leads ? Result<std::shared_ptr<Store>>(rank_store_->store())
+                     : connect_to_rank_store(registration_->at(), secret_, deadline);
   Status status = store.status();
   if (status.ok()) {
     forming.store = *std::move(store);
@@ -321,18 +324,18 @@ std::optional<Participant::RankStart> Participant::form(const Answer& answer, bo
     status = group.status();
   }
   log_warn("generation {} was not formed, trying again: {}", answer.generation.number, status.to_string());
-  visit_.reset();
+  registration_.reset();
   return std::nullopt;
 }
 
 void Participant::finish() {
-  door_is_watched_.store(false);
+  accepts_newcomers_.store(false);
   if (!options_.roster.empty()) {
     const Status written = write_roster(options_.roster, {.generation = accepted_, .finished = true});
     if (!written.ok()) log_warn("{}", written.message());
   }
-  if (auto visitors = door_->visitors(); visitors.ok()) {
-    tell({.kind = Answer::Kind::finished, .reason = "the job has ended"}, *visitors);
+  if (auto registrants = rank_store_->registrants(); registrants.ok()) {
+    send_answer({.kind = Answer::Kind::finished, .reason = "the job has ended"}, *registrants);
   }
 }
 

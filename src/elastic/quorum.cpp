@@ -10,7 +10,7 @@ Quorum count_quorum(std::span<const std::string> members, const std::set<std::st
   bool first_is_here = false;
   for (const std::string& member : members) {
     const bool is_here = present.contains(member);
-    // Somebody who is here has not ended, whatever was believed of him.
+    // A member that is present has not ended, even if it was considered ended.
     if (!is_here && ended.contains(member)) continue;
     if (quorum.living == 0) first_is_here = is_here;
     ++quorum.living;
@@ -19,7 +19,7 @@ Quorum count_quorum(std::span<const std::string> members, const std::set<std::st
   quorum.reached =
       2 * quorum.present > quorum.living || (quorum.living > 0 && 2 * quorum.present == quorum.living && first_is_here);
   quorum.reason =
-      fmt::format("{} of the {} that may still live are here{}", quorum.present, quorum.living,
+      fmt::format("{} of the {} that may still be alive are present{}", quorum.present, quorum.living,
                   quorum.reached                        ? ""
                   : 2 * quorum.present == quorum.living ? ", but not the first of them: half is not enough without it"
                                                         : "; more than half are needed");

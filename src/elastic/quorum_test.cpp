@@ -12,34 +12,34 @@ namespace {
 using Names = std::set<std::string>;
 const std::vector<std::string> kFour = {"a", "b", "c", "d"};
 
-TEST(Quorum, NeedsMoreThanHalfOfThoseThatMayLive) {
+TEST(Quorum, NeedsMoreThanHalfOfTheMembersThatMayBeAlive) {
   EXPECT_TRUE(count_quorum(kFour, {}, {"b", "c", "d"}).reached);
   EXPECT_FALSE(count_quorum(kFour, {}, {"b"}).reached);
   EXPECT_TRUE(count_quorum(kFour, {"a", "c"}, {"b", "d"}).reached);
   EXPECT_TRUE(count_quorum(kFour, {"a", "c", "d"}, {"b"}).reached);
 }
 
-TEST(Quorum, HalfIsEnoughWithTheFirstThatMayLive) {
+TEST(Quorum, HalfIsEnoughIfItIncludesTheFirstThatMayBeAlive) {
   EXPECT_TRUE(count_quorum(kFour, {}, {"a", "d"}).reached);
   EXPECT_FALSE(count_quorum(kFour, {}, {"b", "c"}).reached);
   EXPECT_TRUE(count_quorum(kFour, {"a", "d"}, {"b"}).reached);
   EXPECT_FALSE(count_quorum(kFour, {"a", "d"}, {"c"}).reached);
 }
 
-TEST(Quorum, StrangersDoNotCount) {
+TEST(Quorum, ProcessesThatAreNotMembersDoNotCount) {
   EXPECT_FALSE(count_quorum(kFour, {}, {"b", "x", "y", "z"}).reached);
   EXPECT_FALSE(count_quorum({}, {}, {"x"}).reached);
 }
 
-TEST(Quorum, WhoeverIsHereHasNotEnded) { EXPECT_TRUE(count_quorum(kFour, {"a"}, {"a", "b"}).reached); }
+TEST(Quorum, APresentMemberHasNotEnded) { EXPECT_TRUE(count_quorum(kFour, {"a"}, {"a", "b"}).reached); }
 
-TEST(Quorum, SaysWhatIsMissing) {
+TEST(Quorum, ReasonStatesWhatIsMissing) {
   EXPECT_THAT(count_quorum(kFour, {}, {"d"}).reason, ::testing::HasSubstr("1 of the 4"));
   EXPECT_THAT(count_quorum(kFour, {}, {"c", "d"}).reason, ::testing::HasSubstr("not the first"));
 }
 
-// Members are dead or alive; each part is a set of living ones that knows some of the dead.
-TEST(Quorum, NoTwoPartsThatShareNobodyBothReachIt) {
+// Members are dead or alive. Each part is a set of living members that knows of some of the dead ones.
+TEST(Quorum, NoTwoDisjointPartsBothReachIt) {
   std::mt19937 random(7);
   int reached = 0;
   for (int round = 0; round < 20000; ++round) {

@@ -1,8 +1,8 @@
-// The doors of an elastic job: every process serves a small store of its own, so that whoever is left can meet at the
-// first one that answers. No process' end takes the meeting place away.
+// The rank stores of an elastic job: every process serves a small store of its own, so that the survivors can meet in
+// the first one that answers. No single process is needed for them to meet.
 //
-// Keys at a door: `me` and `generation` (the owner's id, and the newest decision that it knows), `visit/<id>/<nonce>`
-// (a registration), `gone/<id>/<nonce>` (the last will of the visitor's connection), `answer/<id>/<nonce>`; and under
+// Keys: `me` and `generation` (the owner's id, and the newest decision that it knows), `registration/<id>/<nonce>` (a
+// registration), `gone/<id>/<nonce>` (the last will of the registrant's connection), `answer/<id>/<nonce>`; and under
 // `group/<generation>/` the rendezvous of the group that its leader forms there.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace lockstep::elastic {
 
-// The door of this process. Thread-safe.
+// The rank store of this process. Thread-safe.
 class RankStore {
  public:
   // Listens on `host`, any port, and serves until destroyed.
@@ -29,18 +29,18 @@ class RankStore {
 
   // "host:port".
   std::string address() const { return server_->address(); }
-  // For everybody who looks.
+  // Makes the decision visible to all processes that probe this store.
   Status publish(const Generation& accepted);
 
-  struct Visitor {
+  struct Registrant {
     Registration registration;
     std::string nonce;
   };
-  // Who is registered and still connected, in order of id; forgets the others.
-  Result<std::vector<Visitor>> visitors();
-  // Of those, who is still connected.
-  Result<bool> is_connected(const Visitor& visitor);
-  Status answer(const Visitor& visitor, const Answer& answer);
+  // The processes that are registered and still connected, ordered by id. Removes the keys of the others.
+  Result<std::vector<Registrant>> registrants();
+  // Whether a registrant is still connected.
+  Result<bool> is_connected(const Registrant& registrant);
+  Status answer(const Registrant& registrant, const Answer& answer);
   // The owner's own connection.
   const std::shared_ptr<Store>& store() const { return store_; }
 
@@ -50,12 +50,12 @@ class RankStore {
   std::shared_ptr<Store> store_;
 };
 
-// A connection to the door of `member`. peer_lost: refused, or another process listens there now.
-Result<std::shared_ptr<Store>> visit(const Member& member, const Secret& secret, Deadline deadline);
-// Ends at the deadline at the latest, and a little after it.
-Look look_at(const Member& member, const Secret& secret, Deadline deadline);
+// Connects to the rank store of `member`. peer_lost: refused, or another process listens there now.
+Result<std::shared_ptr<Store>> connect_to_rank_store(const Member& member, const Secret& secret, Deadline deadline);
+// Returns at the deadline or slightly after it.
+ProbeResult probe_rank_store(const Member& member, const Secret& secret, Deadline deadline);
 
-// A registration at the door of another process; ends with this object. Used by one thread.
+// A registration in the rank store of another process; ends with this object. Used by one thread.
 class RegistrationClient {
  public:
   static Result<std::unique_ptr<RegistrationClient>> begin(const Member& at, Registration registration,

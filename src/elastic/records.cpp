@@ -10,13 +10,17 @@ using nlohmann::json;
 
 namespace {
 
-// Far more than a job has, and little enough to be harmless.
+// Far above what a job needs, but small enough to be harmless.
 constexpr std::size_t kMaxBytes = std::size_t{8} << 20;
 constexpr std::size_t kMaxMembers = 65536;
 constexpr const char* kKinds[] = {"join", "again", "give_up", "finished"};
 
 json to_json(const Member& member) {
-  return {{"id", member.id}, {"host", member.host}, {"pid", member.pid}, {"door", member.door}, {"site", member.site}};
+  return {{"id", member.id},
+          {"host", member.host},
+          {"pid", member.pid},
+          {"door", member.store_address},
+          {"site", member.site}};
 }
 
 json to_json(const Generation& generation) {
@@ -29,7 +33,7 @@ Member member_from(const json& value) {
   return {.id = value.at("id").get<std::string>(),
           .host = value.at("host").get<std::string>(),
           .pid = value.at("pid").get<std::int64_t>(),
-          .door = value.at("door").get<std::string>(),
+          .store_address = value.at("door").get<std::string>(),
           .site = value.at("site").get<std::string>()};
 }
 
@@ -37,7 +41,7 @@ Generation generation_from(const json& value) {
   Generation generation{
       .number = value.at("number").get<std::int64_t>(), .id = value.at("id").get<std::string>(), .members = {}};
   const json& members = value.at("members");
-  if (!members.is_array() || members.size() > kMaxMembers) throw std::invalid_argument("no list of members");
+  if (!members.is_array() || members.size() > kMaxMembers) throw std::invalid_argument("not a valid list of members");
   for (const json& member : members) generation.members.push_back(member_from(member));
   return generation;
 }
@@ -53,7 +57,7 @@ Answer answer_from(const json& value) {
   Answer answer;
   const auto kind = value.at("kind").get<std::string>();
   const auto* const found = std::find(std::begin(kKinds), std::end(kKinds), kind);
-  if (found == std::end(kKinds)) throw std::invalid_argument("an answer of no known kind");
+  if (found == std::end(kKinds)) throw std::invalid_argument("unknown kind of answer");
   answer.kind = static_cast<Answer::Kind>(found - std::begin(kKinds));
   answer.generation = generation_from(value.at("generation"));
   answer.source = value.at("source").get<int>();
@@ -61,7 +65,7 @@ Answer answer_from(const json& value) {
   answer.reason = value.at("reason").get<std::string>();
   const auto size = static_cast<int>(answer.generation.members.size());
   if (answer.kind == Answer::Kind::join && (answer.source < 0 || answer.source >= size)) {
-    throw std::invalid_argument("a source that is no member");
+    throw std::invalid_argument("the source is not a member");
   }
   return answer;
 }

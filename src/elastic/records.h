@@ -1,6 +1,6 @@
-// What the processes of an elastic job tell each other, and how it is written. Pure functions; parsers accept any
-// bytes and return protocol_error for what no process of this version writes. JSON: it is little, and people may
-// want to read it.
+// The records that the processes of an elastic job exchange, and their format. Pure functions; parsers accept any bytes
+// and return protocol_error for what no process of this version writes. The format is JSON: the records are small, and
+// it is human-readable.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace lockstep::elastic {
 // One process.
 struct Member {
   std::string id = {};    // fresh and random for every process
-  std::string host = {};  // for people
+  std::string host = {};  // human-readable
   std::int64_t pid = 0;
-  std::string door = {};  // where its store listens, "host:port" (door.h)
+  std::string store_address = {};  // where its rank store listens, "host:port" (rank_store.h)
 
   // Processes of one site share a roster (roster.h), where each writes what it accepts before it acts on it.
   std::string site = {};
@@ -27,9 +27,9 @@ struct Member {
   friend bool operator==(const Member&, const Member&) = default;
 };
 
-// One life of the group between two failures: a list of members in the order of their ranks, as a leader decided it.
+// One generation of the group, between two changes of its members: the members in rank order, as a leader decided.
 struct Generation {
-  std::int64_t number = 0;  // 0: none yet. Two leaders may give one number to different lists, of which at most one
+  std::int64_t number = 0;  // 0: none yet. Two leaders may use one number for different lists, of which at most one
                             // becomes a group
   std::string id = {};      // random
   std::vector<Member> members = {};
@@ -40,12 +40,12 @@ struct Generation {
   friend bool operator==(const Generation&, const Generation&) = default;
 };
 
-// What a process tells the one that leads.
+// What a process sends to the leader.
 struct Registration {
   Member member = {};
-  Generation accepted = {};     // the newest decision that it took part in, or knows of
-  Generation established = {};  // the newest one that became a group with it
-  std::int64_t step = -1;       // how many steps its state has; -1: it has none
+  Generation accepted = {};     // the newest decision that it accepted or knows of
+  Generation established = {};  // the newest one that became a group with this process in it
+  std::int64_t step = -1;       // number of steps in its state; -1: it has no state
   friend bool operator==(const Registration&, const Registration&) = default;
 };
 
@@ -53,13 +53,13 @@ struct Registration {
 struct Answer {
   enum class Kind : std::uint8_t {
     join,      // the generation that the receiver belongs to
-    again,     // the leader follows somebody else now: look for a leader again
+    again,     // the leader now follows another process: search for a leader again
     give_up,   // the job ends, for the reason given
-    finished,  // the job has ended well
+    finished,  // the job completed
   };
   Kind kind = Kind::again;
   Generation generation = {};
-  int source = 0;         // the rank whose state counts
+  int source = 0;         // the rank whose state all members continue from
   bool transfer = false;  // some member's state differs from it
   std::string reason = {};
   friend bool operator==(const Answer&, const Answer&) = default;

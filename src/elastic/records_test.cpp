@@ -15,9 +15,10 @@ namespace {
 const Generation kGeneration = {
     .number = 7,
     .id = "abc",
-    .members = {{.id = "x", .host = "node \"1\"", .pid = 4711, .door = "[::1]:29400", .site = "s"}, {.id = "y"}}};
+    .members = {{.id = "x", .host = "node \"1\"", .pid = 4711, .store_address = "[::1]:29400", .site = "s"},
+                {.id = "y"}}};
 
-TEST(Records, ComeBackAsTheyWere) {
+TEST(Records, SurviveARoundTrip) {
   const Registration registration{
       .member = kGeneration.members[0], .accepted = kGeneration, .established = {}, .step = 12};
   const Answer answer{
@@ -27,14 +28,14 @@ TEST(Records, ComeBackAsTheyWere) {
   EXPECT_EQ(parse_answer(format(answer)).value(), answer);
 }
 
-TEST(Records, CutShortAnywhereAreRefused) {
+TEST(Records, AreRejectedIfTruncatedAnywhere) {
   const std::string whole = format(Answer{.kind = Answer::Kind::join, .generation = kGeneration});
   for (std::size_t size = 0; size < whole.size(); ++size) {
     EXPECT_EQ(parse_answer(whole.substr(0, size)).status().code(), StatusCode::protocol_error) << size;
   }
 }
 
-TEST(Records, ASourceThatIsNoMemberIsRefused) {
+TEST(Records, ASourceThatIsNotAMemberIsRejected) {
   const Answer answer{.kind = Answer::Kind::join, .generation = kGeneration, .source = 2};
   EXPECT_FALSE(parse_answer(format(answer)).ok());
 }
@@ -60,7 +61,7 @@ TEST_F(RosterFile, IsEmptyUntilWritten) {
   EXPECT_EQ(first_line, "7");
 }
 
-TEST_F(RosterFile, NeverGoesBack) {
+TEST_F(RosterFile, IsNeverReplacedByAnOlderOne) {
   ASSERT_TRUE(write_roster(path_, {.generation = kGeneration, .finished = true}).ok());
   Generation older = kGeneration;
   older.number = 6;
@@ -85,14 +86,14 @@ TEST_F(RosterFile, ManyWritersLeaveTheNewest) {
   EXPECT_EQ(read_roster(path_).value().generation.number, 199);
 }
 
-TEST_F(RosterFile, GarbageIsAnErrorToReadersAndReplacedByWriters) {
+TEST_F(RosterFile, GarbageIsAnErrorForReadersAndReplacedByWriters) {
   std::ofstream(path_) << "what is this\n";
   EXPECT_EQ(read_roster(path_).status().code(), StatusCode::protocol_error);
   ASSERT_TRUE(write_roster(path_, {.generation = kGeneration}).ok());
   EXPECT_TRUE(read_roster(path_).ok());
 }
 
-TEST_F(RosterFile, AFolderThatIsGoneIsSaid) {
+TEST_F(RosterFile, AMissingFolderIsReported) {
   const Status status = write_roster(folder_ + "/none/roster", {.generation = kGeneration});
   EXPECT_EQ(status.code(), StatusCode::unavailable);
   EXPECT_NE(status.message().find("/none/roster"), std::string::npos);

@@ -1,11 +1,12 @@
-// How one process gets from a failure (or from its start, as a newcomer) into the next generation: whom to ask, whom
-// to follow, when to lead. No clock, no network: next() says what to do, the caller does it and reports with on_*(),
-// so that a simulation can drive it through any history. Used by one thread.
+// How one process gets from a failure (or from its start, as a newcomer) into the next generation: which members to
+// probe, which one to follow, when to lead. A state machine without clock and network: next() returns the next action,
+// the caller performs it and reports with on_*(), so that a simulation can drive it through any history. Used by one
+// thread.
 //
-// The first member that lives leads. A process looks at the doors of all members before it, in order of rank; it
-// follows the first one that answers (registers there and waits for its answer), or leads itself where none does.
-// The leader collects registrations at its own door until decide() has a verdict. A process that finds a newer
-// generation without itself has been left behind, and asks to be let in as a newcomer; its own state no longer counts.
+// The first living member leads. A process probes the rank stores of all members before it, in rank order. It follows
+// the first one that answers (registers there and waits for the answer), or leads if none does. The leader collects
+// registrations in its own rank store until decide() decides. A process that finds a newer generation without itself
+// has been left behind and asks to join as a newcomer; its own state no longer counts.
 #pragma once
 
 #include <functional>
@@ -22,77 +23,77 @@ namespace lockstep::elastic {
 
 struct Action {
   enum class Kind : std::uint8_t {
-    look,      // at the door of `member`; report with on_look. A registration elsewhere stays
-    follow,    // wait a little for the answer of `member`, at whose door registration() is to lie, and send those who
-               // are registered here to look again; report with on_follow
-    attend,    // see who is registered at the own door; on_attendance
-    refresh,   // nobody known can be reached: look for a newer list of members; on_roster
-    tell,      // give `answer` to all who are registered here, and call next() again
-    join,      // the end: `answer` says into which generation; leads: tell it to its members first
-    give_up,   // the end: `answer.reason`; leads: tell it to all who are registered here first
-    finished,  // the end: the job is done
+    probe,    // the rank store of `member`; report with on_probe. A registration elsewhere stays
+    follow,   // register registration() with `member`, wait briefly for its answer, and answer `again` to the processes
+              // that are registered here; report with on_follow
+    collect,  // read the registrations in this process' rank store; report with on_registrations
+    refresh,  // no known member can be reached: read the roster for a newer list of members; report with on_roster
+    answer,   // send `answer` to all processes that are registered here, and call next() again
+    join,     // final: join the generation in `answer`; if `leads`, send it to its members first
+    give_up,  // final: `answer.reason`; if `leads`, send it to all processes that are registered here first
+    finished,  // final: the job is done
   };
-  Kind kind = Kind::attend;
+  Kind kind = Kind::collect;
   Member member = {};
   Answer answer = {};
   bool leads = false;
-  Duration pause{};  // to be waited before it is done
+  Duration pause{};  // to wait before performing the action
 };
 
-// "look", "follow", ...
+// "probe", "follow", ...
 const char* to_string(Action::Kind kind);
 
-// What a look at a door showed.
-struct Look {
+// The result of probing a member's rank store.
+struct ProbeResult {
   enum class Kind : std::uint8_t { answered, refused, silent };
   Kind kind = Kind::silent;
-  TimePoint asked = {};      // when the look began
-  Generation accepted = {};  // answered: the newest decision that its process knows
-  Generation roster = {};    // refused, and of this process' site: the site's roster, read after that
+  TimePoint asked = {};      // when the probe started
+  Generation accepted = {};  // answered: the newest decision that the member knows
+  Generation roster = {};    // refused by a member of the same site: the site's roster, read afterwards
 };
 
 class Recovery {
  public:
-  // `self.accepted` lists whom to ask; a process that is not in it is a newcomer. `in_touch`: a time at which all of
-  // them were members, and had not left this process behind. `fresh_id` makes ids.
+  // `self.accepted` lists the members to probe; a process that is not in it is a newcomer. `in_touch`: a time at which
+  // all of them were members and had not left this process behind. `fresh_id` generates ids.
   Recovery(Registration self, Policy policy, TimePoint in_touch, TimePoint now, std::function<std::string()> fresh_id);
 
   Action next(TimePoint now);
-  void on_look(const Member& member, const Look& look, TimePoint now);
+  void on_probe(const Member& member, const ProbeResult& result, TimePoint now);
   struct Followed {
     TimePoint asked = {};
-    bool lost = false;                            // its door no longer answers, or its process has ended
-    std::optional<Answer> answer = std::nullopt;  // nothing: not yet
-    Generation accepted = {};                     // the newest decision that its process knows
+    bool lost = false;                            // its rank store no longer answers, or the process has ended
+    std::optional<Answer> answer = std::nullopt;  // nothing: no answer yet
+    Generation accepted = {};                     // the newest decision that it knows
   };
   void on_follow(const Member& member, const Followed& followed, TimePoint now);
-  // `here` without the process itself.
-  void on_attendance(const std::vector<Registration>& here, TimePoint now);
+  // `registrations` without that of this process.
+  void on_registrations(const std::vector<Registration>& registrations, TimePoint now);
   void on_roster(const Generation& roster, bool finished, TimePoint now);
 
-  // What to register with whoever is followed. Changes when a process learns that it was left behind.
+  // What to register with the followed process. Changes when this process learns that it was left behind.
   const Registration& registration() const { return self_; }
   bool is_newcomer() const { return self_.accepted.rank_of(self_.member.id) < 0; }
-  // For people: what it waits for.
+  // Human-readable: what this process waits for.
   const std::string& waits_for() const { return waits_for_; }
 
  private:
-  struct RankStore {
+  struct MemberStatus {
     Absence::Kind kind = Absence::Kind::unknown;
-    TimePoint since{};  // when it became so
-    TimePoint looked{};
-    TimePoint in_touch{};  // when it was a member, if it was asked
+    TimePoint since{};  // when it entered this state
+    TimePoint probed{};
+    TimePoint in_touch{};  // when it was last seen to be a member of the same generation
   };
 
   Action follow(TimePoint now);
-  Action look_or_lead(TimePoint now);
+  Action probe_or_lead(TimePoint now);
   Action lead(TimePoint now);
-  std::optional<Action> look_at_absent(TimePoint now);
-  bool wants_look(const Member& member, TimePoint now, Duration interval) const;
-  RankStore& door(const Member& member) { return doors_[member.id]; }
+  std::optional<Action> probe_absent(TimePoint now);
+  bool needs_probe(const Member& member, TimePoint now, Duration interval) const;
+  MemberStatus& status_of(const Member& member) { return statuses_[member.id]; }
   Absence::Kind how_ended(const Member& member, TimePoint now);
-  void set_door(const Member& member, Absence::Kind kind, TimePoint now);
-  // Learns of a decision that somebody else knows.
+  void set_status(const Member& member, Absence::Kind kind, TimePoint now);
+  // Takes over a newer decision that another process knows.
   void learn(const Generation& accepted);
   Action end(Action::Kind kind, Answer answer, bool leads);
 
@@ -101,11 +102,11 @@ class Recovery {
   const TimePoint in_touch_;
   const TimePoint started_;
   const std::function<std::string()> fresh_id_;
-  std::map<std::string, RankStore> doors_;
-  std::vector<Registration> here_;
+  std::map<std::string, MemberStatus> statuses_;
+  std::vector<Registration> registrations_;
   std::optional<Member> following_;
   bool leading_ = false;
-  bool attended_ = false;  // in this turn of leading: looks and attendance take turns
+  bool collected_ = false;  // leading: probing and collecting alternate
   std::optional<Action> end_;
   std::string waits_for_;
 };

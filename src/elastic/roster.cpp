@@ -60,7 +60,7 @@ Status write_roster(const std::string& path, const Roster& roster) {
     if (errno != EINTR) return cannot("lock", path);
   }
   const auto present = read_roster(path);
-  // What cannot be read is worth nothing: it is replaced.
+  // A roster that cannot be read is replaced.
   const bool is_newer =
       present.ok() &&
       (present->generation.number > roster.generation.number ||

@@ -17,10 +17,10 @@
 namespace lockstep::launch {
 namespace {
 
-// For readers of our output that are slow or stuck: how long the end of the launcher waits for them.
+// How long the launcher waits at its end for slow or stuck readers of its output.
 constexpr std::chrono::seconds kLastOutput{5};
 
-// The numbers 0 to 2 must be taken, or a pipe of ours would become a rank's stdin.
+// Descriptors 0 to 2 must be open, or a pipe of the launcher would become a rank's stdin.
 void open_standard_streams() {
   int fd = 0;
   do {
@@ -48,7 +48,7 @@ class Agent {
   int no_round(const Status& status) {
     if (StopSignals::requested()) return interrupted();
     job_.console.alarm(status.message());
-    // After a failure the others may end the job: then what ended it is what counts.
+    // After a failure the others may end the job; then the exit code is that of the failure.
     return last_failure_code_.value_or(kRendezvousCode);
   }
 
@@ -71,13 +71,13 @@ class Agent {
     const RankEnd& first = *first_failure(result.ends);
     job_.console.alarm(failure_report(first, result.ends, job_.logs.root()));
     last_failure_code_ = exit_code_of(first.failure);
-    if (job_.options.elastic) {  // all that could be done was done meanwhile; other nodes may go on
+    if (job_.options.elastic) {  // replacements were handled meanwhile; other nodes may continue
       exit_code_ = last_failure_code_;
       return;
     }
     // The node of the rank that failed decides for all.
     if (result.kind == RoundResult::Kind::failed_elsewhere) return;
-    const int at_once = history_.record(first.failure.rank, first.lived_seconds);
+    const int at_once = history_.record(first.failure.rank, first.uptime_seconds);
     const RestartDecision decision =
         decide_restart(first.failure.rank, round.restarts, job_.options.max_restarts, at_once);
     if (!decision.reason.empty()) job_.console.say(decision.reason);
@@ -89,9 +89,9 @@ class Agent {
 
   void lost_node(const Round& round, const std::string& reason) {
     job_.console.alarm(reason);
-    // MIN:MAX is made for this: it costs no restart. Whether enough are left is for the meeting to say.
+    // MIN:MAX allows this without counting a restart. The meeting decides whether enough nodes are left.
     if (job_.options.min_nodes < job_.options.max_nodes)
-      return job_.console.say("all ranks start again on the nodes that are left");
+      return job_.console.say("all ranks restart on the remaining nodes");
     const RestartDecision decision = decide_restart_after_loss(round.restarts, job_.options.max_restarts);
     job_.console.say(decision.reason);
     if (!decision.restart) {
@@ -102,7 +102,7 @@ class Agent {
     restart_after(decision.wait, kRendezvousCode);
   }
 
-  // Counts a restart of the job; `code` is the exit code where that cannot be done.
+  // Counts a restart of the job; `code` is the exit code if that fails.
   void restart_after(std::chrono::milliseconds wait, int code) {
     const auto count = meeting_.count_restart();
     if (!count.ok()) {
@@ -117,9 +117,9 @@ class Agent {
     const int signal = StopSignals::first();
     const std::string text = describe_end(0, signal);
     job_.console.say(fmt::format("interrupted by {}; all ranks have ended", text));
-    // A node that is taken away (SIGTERM) ends the job only if the others cannot go on without it.
-    const bool others_go_on = job_.options.elastic || job_.options.min_nodes < job_.options.max_nodes;
-    if (signal == SIGINT || !others_go_on) meeting_.end_job(fmt::format("interrupted by {} on {}", text, job_.host));
+    // A node that is removed (SIGTERM) ends the job only if the others cannot continue without it.
+    const bool others_continue = job_.options.elastic || job_.options.min_nodes < job_.options.max_nodes;
+    if (signal == SIGINT || !others_continue) meeting_.end_job(fmt::format("interrupted by {} on {}", text, job_.host));
     return 128 + signal;
   }
 

@@ -44,7 +44,7 @@ class ElasticSupervisor {
 
   bool start_all() {
     const bool joins = round_.number > 0 && meeting_.newest_roster().has_value();
-    exchange_rosters();  // newcomers read it first of all
+    exchange_rosters();  // newcomers read it when they start
     for (int local_rank = 0; local_rank < job_.options.nproc; ++local_rank) {
       result_.error = start(local_rank, joins);
       if (result_.error.ok()) continue;
@@ -67,7 +67,7 @@ class ElasticSupervisor {
   void handle(RankEnd end) {
     const int local_rank = end.failure.local_rank;
     if (end.success()) {
-      finishing_ = true;  // the work is done: whoever dies now is not missed
+      finishing_ = true;  // the work is done: a rank that dies now is not replaced
       pending_.clear();
     } else {
       job_.console.alarm(loss_report(end));
@@ -77,7 +77,7 @@ class ElasticSupervisor {
   }
 
   void replace(int local_rank, const RankEnd& end) {
-    const int at_once = history_.record(local_rank, end.lived_seconds);
+    const int at_once = history_.record(local_rank, end.uptime_seconds);
     const int rank = end.failure.rank;
     const int deaths = history_.deaths(local_rank);
     RestartDecision decision = decide_replacement(rank, restarts_, job_.options.max_restarts, deaths, at_once);
@@ -87,7 +87,7 @@ class ElasticSupervisor {
         job_.console.say(fmt::format("rank {} is not replaced: {}", rank, count.status().message()));
         return;
       }
-      // Other nodes count, too: what this one believed may be out of date.
+      // Other nodes count too, so this node's number may have been out of date.
       decision = decide_replacement(rank, *count - 1, job_.options.max_restarts, deaths, at_once);
       restarts_ = *count;
     }
@@ -102,7 +102,7 @@ class ElasticSupervisor {
         continue;
       }
       const Status status = start(next->first, true);
-      if (!status.ok()) job_.console.alarm(status.message() + "; the others go on");
+      if (!status.ok()) job_.console.alarm(status.message() + "; the others continue");
       next = pending_.erase(next);
     }
   }
@@ -110,7 +110,8 @@ class ElasticSupervisor {
   void exchange_rosters() {
     if (const auto mine = roster_.take_newer()) {
       const Status status = meeting_.publish_roster(*mine);
-      if (!status.ok()) job_.console.say("the other nodes do not get the newest roster: " + status.message());
+      if (!status.ok())
+        job_.console.say("the newest roster could not be published to the other nodes: " + status.message());
     }
     if (round_.nodes.size() == 1 && job_.options.max_nodes == 1) return;
     if (const auto theirs = meeting_.newest_roster()) {
@@ -119,7 +120,7 @@ class ElasticSupervisor {
     }
   }
 
-  // The ranks deal with what happens elsewhere; here it is only told.
+  // The ranks handle events on other nodes; the launcher only reports them.
   void handle(const MeetingEvent& event) {
     const NodeRecord& node = event.node;
     switch (event.kind) {
@@ -128,7 +129,7 @@ class ElasticSupervisor {
         job_.console.say(fmt::format("on another node: {}", describe_rank_end(remote_end(event.failure))));
         return;
       case MeetingEvent::Kind::node_lost:
-        job_.console.alarm(fmt::format("node {} (pid {}) is gone; the others go on", node.host, node.pid));
+        job_.console.alarm(fmt::format("node {} (pid {}) was lost; the others continue", node.host, node.pid));
         return;
       case MeetingEvent::Kind::node_waiting:
         job_.console.say(fmt::format("node {} (pid {}) joins", node.host, node.pid));
@@ -152,7 +153,7 @@ class ElasticSupervisor {
       return;
     }
     const Status reported = meeting_.report_finished();
-    if (!reported.ok()) job_.console.say("the other nodes could not be told: " + reported.message());
+    if (!reported.ok()) job_.console.say("the other nodes could not be notified: " + reported.message());
   }
 
   Job& job_;

@@ -13,7 +13,7 @@
 namespace lockstep::launch {
 namespace {
 
-// torchrun's "none" where several nodes must agree on it without having spoken.
+// torchrun's default "none" for several nodes, which must agree on the id without communicating.
 std::string make_run_id(const RunOptions& options) {
   if (!options.run_id.empty()) return options.run_id;
   if (options.max_nodes > 1) return "none";
@@ -25,7 +25,7 @@ std::string make_run_id(const RunOptions& options) {
   return fmt::format("{}-{}", text.data(), random_hex(2));
 }
 
-// Three descriptors for each rank add up; the usual soft limit is 1024. Returns what it was.
+// Each rank needs three descriptors, and the usual soft limit is 1024. Returns the previous limit.
 rlimit raise_open_files() {
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
@@ -44,7 +44,7 @@ Result<Job> prepare_job(RunOptions options, const Environment& environment) {
   if (!logs.ok()) return logs.status();
   auto secret = Secret::from_environment();
   if (!secret.ok()) return secret.status();
-  // Several nodes cannot make one up; a single one can, and only its ranks learn of it.
+  // Several nodes cannot generate a common secret; a single node can, and passes it only to its ranks.
   std::string child_secret;
   if (secret->empty() && options.max_nodes == 1) {
     child_secret = random_hex(32);

@@ -1,4 +1,4 @@
-// What all of a launcher's parts share: the job as this node sees it, made before anything is started.
+// What all parts of a launcher share: the job on this node, prepared before anything is started.
 #pragma once
 
 #include <sys/resource.h>
@@ -23,14 +23,14 @@ struct Job {
   RunOptions options;
   Command command;
   std::string run_id;
-  std::string host;                       // the name of this machine, for people
+  std::string host;                       // the name of this machine, human-readable
   Secret secret;                          // of the stores
-  std::string child_secret;               // for the ranks; empty where they find it in their environment
+  std::string child_secret;               // for the ranks; empty if it is already in their environment
   std::vector<std::string> environment;   // of this process
   std::vector<std::vector<int>> binding;  // cores by local rank; empty: anywhere
   int threads = 1;                        // per rank
   bool serve_store = true;
-  rlimit open_files{};  // of the ranks: what the launcher was given itself
+  rlimit open_files{};  // of the ranks: the launcher's own original limit
   RuntimeDirectory folder;
   LogFiles logs;
   Guard guard;
@@ -39,8 +39,8 @@ struct Job {
   std::string roster_file() const { return folder.path() + "/roster"; }
 };
 
-// Checks all that can be checked beforehand; what is wrong is one sentence (invalid_argument, or unavailable where the
-// machine is at fault). Starts the guard's process, so it is to be called before there are threads.
+// Checks everything that can be checked in advance. Errors have one-line messages: invalid_argument, or unavailable if
+// the machine is the cause. Starts the guard's process, so call it before other threads are started.
 Result<Job> prepare_job(RunOptions options, const Environment& environment);
 
 }  // namespace lockstep::launch

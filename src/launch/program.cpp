@@ -23,12 +23,12 @@ Status check_runnable(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) return wrong(fmt::format("there is no program '{}'", path));
-    return wrong(fmt::format("the program '{}' cannot be looked at: {}", path, errno_text(errno)));
+    return wrong(fmt::format("the program '{}' cannot be accessed: {}", path, errno_text(errno)));
   }
   if (S_ISDIR(info.st_mode)) return wrong(fmt::format("'{}' is a directory, not a program", path));
-  // Root may "execute" files that nobody may execute, according to access(2); exec refuses them.
+  // For root, access(2) reports files as executable that have no execute bit; exec refuses them.
   if (::access(path.c_str(), X_OK) != 0 || (info.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH)) == 0)
-    return wrong(fmt::format("'{}' has no permission to run; chmod +x it", path));
+    return wrong(fmt::format("'{}' is not executable; run chmod +x on it", path));
   return {};
 }
 
@@ -50,7 +50,8 @@ Result<std::string> find_in_path(const std::string& name, const Environment& env
   if (std::filesystem::is_directory(name, ignored))
     return wrong(fmt::format("'{}' is a directory, not a program", name));
   if (is_file(name))
-    return wrong(fmt::format("there is no program '{}' in PATH; for the file here write ./{}", name, name));
+    return wrong(
+        fmt::format("there is no program '{}' in PATH; to run the file in this folder, write ./{}", name, name));
   return wrong(fmt::format("there is no program '{}' in PATH", name));
 }
 
@@ -84,7 +85,7 @@ Result<Command> find_command(const RunOptions& options, const Environment& envir
     if (script && ::access(options.program.c_str(), R_OK) != 0)
       return wrong(fmt::format("the script '{}' cannot be read: {}", options.program, errno_text(errno)));
     command.path = *std::move(path);
-    // -u: what a script prints appears at once, and is not lost when it is killed.
+    // -u: the script's output appears immediately, and is not lost when it is killed.
     command.arguments = {python, "-u"};
     if (options.module) command.arguments.emplace_back("-m");
     command.is_python = true;

@@ -1,4 +1,4 @@
-// What the ranks run, found before anything is started.
+// The program that the ranks run; found before anything is started.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ struct Command {
   bool is_python = false;              // a script, a module, or an interpreter given as the program
 };
 
-// Looks for the program as a shell does (in PATH unless it has a /) and at whether it can run. A *.py file and a
-// module are started with Python. Missing, a directory, no permission: invalid_argument, one sentence.
+// Finds the program as a shell does (in PATH unless it has a /) and checks that it can run. A *.py file and a module
+// are started with Python. Missing, a directory, no permission: invalid_argument with a one-line message.
 Result<Command> find_command(const RunOptions& options, const Environment& environment);
 
 }  // namespace lockstep::launch

@@ -12,8 +12,8 @@ namespace {
 RestartDecision refuse(std::string reason) { return {.restart = false, .wait = {}, .reason = std::move(reason)}; }
 
 std::string died_at_once(int rank) {
-  return fmt::format("rank {} died within {:.0f} s of its start {} times in a row; starting it again would not help",
-                     rank, RestartHistory::kAtOnceSeconds, RestartHistory::kMaxAtOnce);
+  return fmt::format("rank {} died within {:.0f} s of its start {} times in a row; restarting it would not help", rank,
+                     RestartHistory::kAtOnceSeconds, RestartHistory::kMaxAtOnce);
 }
 
 std::string after(std::chrono::milliseconds wait) {
@@ -22,10 +22,10 @@ std::string after(std::chrono::milliseconds wait) {
 
 }  // namespace
 
-int RestartHistory::record(int rank, double lived_seconds) {
+int RestartHistory::record(int rank, double uptime_seconds) {
   Record& record = ranks_[rank];
   ++record.deaths;
-  record.at_once = lived_seconds < kAtOnceSeconds ? record.at_once + 1 : 0;
+  record.at_once = uptime_seconds < kAtOnceSeconds ? record.at_once + 1 : 0;
   return record.at_once;
 }
 
@@ -52,19 +52,19 @@ RestartDecision decide_restart_after_loss(int restarts, int max_restarts) {
   const auto wait = back_off(restarts);
   return {.restart = true,
           .wait = wait,
-          .reason = fmt::format("all ranks start again{} (restart {} of {})", after(wait), restarts + 1, max_restarts)};
+          .reason = fmt::format("all ranks restart{} (restart {} of {})", after(wait), restarts + 1, max_restarts)};
 }
 
 RestartDecision decide_replacement(int rank, int restarts, int max_restarts, int deaths, int at_once) {
-  if (at_once >= RestartHistory::kMaxAtOnce) return refuse(died_at_once(rank) + "; the others go on");
+  if (at_once >= RestartHistory::kMaxAtOnce) return refuse(died_at_once(rank) + "; the others continue");
   if (restarts >= max_restarts) {
-    return refuse(max_restarts == 0 ? "no restarts are allowed (--max-restarts 0); the others go on"
-                                    : fmt::format("all {} restarts are used up; the others go on", max_restarts));
+    return refuse(max_restarts == 0 ? "no restarts are allowed (--max-restarts 0); the others continue"
+                                    : fmt::format("all {} restarts are used up; the others continue", max_restarts));
   }
   const auto wait = back_off(deaths - 1);
   return {.restart = true,
           .wait = wait,
-          .reason = fmt::format("a replacement starts{} (restart {} of {}), the others go on",
+          .reason = fmt::format("a replacement starts{} (restart {} of {}); the others continue",
                                 wait.count() == 0 ? " at once" : after(wait), restarts + 1, max_restarts)};
 }
 

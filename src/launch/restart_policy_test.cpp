@@ -17,13 +17,13 @@ TEST(RestartPolicy, RestartsUntilTheyAreUsedUp) {
   EXPECT_THAT(last.reason, HasSubstr("2 restarts are used up"));
 }
 
-TEST(RestartPolicy, SaysNothingWhereRestartsWereNotAskedFor) {
+TEST(RestartPolicy, GivesNoReasonIfRestartsWereNotRequested) {
   const RestartDecision decision = decide_restart(0, 0, 0, 1);
   EXPECT_FALSE(decision.restart);
   EXPECT_EQ(decision.reason, "");
 }
 
-TEST(RestartPolicy, GivesUpOnARankThatDiesAtOnceAgainAndAgain) {
+TEST(RestartPolicy, GivesUpOnARankThatRepeatedlyDiesAtOnce) {
   RestartHistory history;
   int at_once = 0;
   for (int death = 1; death <= 3; ++death) {
@@ -32,10 +32,10 @@ TEST(RestartPolicy, GivesUpOnARankThatDiesAtOnceAgainAndAgain) {
     EXPECT_EQ(decide_restart(4, death - 1, 100, at_once).restart, death < 3);
   }
   EXPECT_THAT(decide_restart(4, 2, 100, at_once).reason, HasSubstr("rank 4 died within 5 s of its start 3 times"));
-  EXPECT_THAT(decide_replacement(4, 2, 100, 3, at_once).reason, HasSubstr("the others go on"));
+  EXPECT_THAT(decide_replacement(4, 2, 100, 3, at_once).reason, HasSubstr("the others continue"));
 }
 
-TEST(RestartPolicy, ForgetsQuickDeathsAfterALongLife) {
+TEST(RestartPolicy, ResetsTheCountOfQuickDeathsAfterALongRun) {
   RestartHistory history;
   history.record(0, 1);
   history.record(0, 1);
@@ -65,7 +65,7 @@ TEST(Replacement, StartsAtOnceTheFirstTime) {
 TEST(Replacement, EndsWithTheRestartsOfTheJob) {
   const RestartDecision decision = decide_replacement(1, 10, 10, 1, 0);
   EXPECT_FALSE(decision.restart);
-  EXPECT_THAT(decision.reason, HasSubstr("10 restarts are used up; the others go on"));
+  EXPECT_THAT(decision.reason, HasSubstr("10 restarts are used up; the others continue"));
 }
 
 }  // namespace

@@ -10,10 +10,10 @@
 namespace lockstep::launch {
 namespace {
 
-// Ranks that fall with the first one get this long to say so themselves before they are stopped.
+// Ranks that fail because of the first failure get this long to report it themselves before they are stopped.
 constexpr std::chrono::milliseconds kSettle{500};
-// As long as every failed rank blames another one, that other one may still be about to be seen: here, or on another
-// node, which may take as long as the silence of a lost node.
+// If every failed rank blames another one, the failure of that one may not have been detected yet: on this node, or on
+// another node, which may take as long as the node timeout.
 constexpr std::chrono::milliseconds kSettleBlame{1000};
 
 class RoundSupervisor {
@@ -41,10 +41,10 @@ class RoundSupervisor {
     return true;
   }
 
-  // One turn: something ended, something happened elsewhere, or a moment passed.
+  // Waits until a rank ends, an event arrives or an interval passes, and handles it.
   void step() {
-    const Deadline look = Deadline::after(job_.options.monitor_interval);
-    const Deadline until = settled_ ? look.earlier(*settled_) : alone() ? Deadline::after(std::chrono::hours(1)) : look;
+    const Deadline next = Deadline::after(job_.options.monitor_interval);
+    const Deadline until = settled_ ? next.earlier(*settled_) : alone() ? Deadline::after(std::chrono::hours(1)) : next;
     for (auto& end : ranks_.wait(until, signals_)) add(std::move(end));
     if (StopSignals::requested()) return stop(RoundResult::Kind::interrupted, StopSignals::first());
     if (!alone() && !stopped_) handle(meeting_.poll());
@@ -53,12 +53,12 @@ class RoundSupervisor {
     const bool all_known = alone() && ranks_.running() == 0;
     if (first != nullptr && (all_known || settled_->expired())) {
       const Status reported = meeting_.report_failure(first->failure);
-      if (!reported.ok()) job_.console.say("the other nodes could not be told: " + reported.message());
+      if (!reported.ok()) job_.console.say("the other nodes could not be notified: " + reported.message());
       stop(RoundResult::Kind::failed, SIGTERM);
     } else if (first == nullptr && ranks_.running() == 0 && !finished_) {
       finished_ = true;
       const Status reported = meeting_.report_finished();
-      if (!reported.ok()) job_.console.say("the other nodes could not be told: " + reported.message());
+      if (!reported.ok()) job_.console.say("the other nodes could not be notified: " + reported.message());
     }
   }
 
@@ -78,10 +78,10 @@ class RoundSupervisor {
         result_.ends.push_back(remote_end(event.failure));
         return stop(RoundResult::Kind::failed_elsewhere, SIGTERM);
       case MeetingEvent::Kind::node_lost:
-        result_.reason = fmt::format("node {} (pid {}) is gone", event.node.host, event.node.pid);
+        result_.reason = fmt::format("node {} (pid {}) was lost", event.node.host, event.node.pid);
         return stop(RoundResult::Kind::node_lost, SIGTERM);
       case MeetingEvent::Kind::node_waiting:
-        job_.console.say(fmt::format("node {} came late; it is taken in at the next restart", event.node.host));
+        job_.console.say(fmt::format("node {} arrived late; it joins at the next restart", event.node.host));
         return;
       case MeetingEvent::Kind::node_finished: finished_nodes_.insert(event.node.id); return;
     }
@@ -102,10 +102,10 @@ class RoundSupervisor {
   const StopSignals& signals_;
   RankSet ranks_;
   RoundResult result_;
-  std::optional<Deadline> settled_;  // set with the first failure: when it is acted upon
+  std::optional<Deadline> settled_;  // set by the first failure: when to act on it
   bool stopped_ = false;
-  bool finished_ = false;                 // all ranks of this node, well
-  std::set<std::string> finished_nodes_;  // other ones
+  bool finished_ = false;                 // all ranks of this node succeeded
+  std::set<std::string> finished_nodes_;  // other nodes
 };
 
 }  // namespace

@@ -11,10 +11,10 @@ namespace lockstep::launch {
 
 struct RoundResult {
   enum class Kind : std::uint8_t {
-    finished,          // all ranks of all nodes ended well
+    finished,          // all ranks of all nodes succeeded
     failed,            // a rank of this node failed
     failed_elsewhere,  // a rank of another node failed; its end is among `ends`
-    node_lost,         // another node has gone; `reason`
+    node_lost,         // another node was lost; `reason`
     interrupted,       // the launcher got a signal
     not_started,       // a rank could not be started; `error`
   };
@@ -24,8 +24,8 @@ struct RoundResult {
   Status error = {};
 };
 
-// Starts the ranks and returns when none of them runs any more. What happens on other nodes is taken from the meeting;
-// what happens here is reported to it.
+// Starts the ranks and returns when none of them runs any more. Events on other nodes are read from the meeting; events
+// on this node are reported to it.
 RoundResult supervise_round(Job& job, NodeMeeting& meeting, const Round& round, const StopSignals& signals);
 
 }  // namespace lockstep::launch

@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds kCheckInterval{100};
-// More claims than this are what many failed runs left behind.
+// More claims than this are leftovers of many failed runs.
 constexpr std::size_t kMaxClaims = 64;
 constexpr std::string_view kNoAnswer =
     "announced itself, but did not answer: it has ended or is stopped, or it formed the group without this process; "
@@ -23,7 +23,7 @@ class Follower {
   Result<Agreement> run() {
     const auto& self = store_.self();
     const std::string will = SessionStore::gone_key(self.nonce);
-    // The will comes before the claim, so that no claim is ever without one.
+    // The will precedes the claim, so that no claim is ever without one.
     if (const auto left = store_.set_last_will(will, ""); !left.ok()) return left.status();
     auto invitation = wait_for_invitation();
     if (!invitation.ok()) {
@@ -31,13 +31,13 @@ class Follower {
       return invitation.status();
     }
     store_.set_leader(invitation->leader);
-    auto fate = std::make_unique<SessionOutcome>(store_, invitation->session);
-    LOCKSTEP_RETURN_IF_ERROR(fate->begin());
-    fate->watch({invitation->leader});
+    auto outcome = std::make_unique<SessionOutcome>(store_, invitation->session);
+    LOCKSTEP_RETURN_IF_ERROR(outcome->begin());
+    outcome->watch({invitation->leader});
     (void)store_.withdraw_last_will(will);
-    auto members = accept(*invitation, *fate);
-    if (!members.ok()) return fate->conclude(members.status());
-    return Agreement{std::move(fate), *std::move(members)};
+    auto members = accept(*invitation, *outcome);
+    if (!members.ok()) return outcome->conclude(members.status());
+    return Agreement{std::move(outcome), *std::move(members)};
   }
 
  private:
@@ -54,7 +54,7 @@ class Follower {
 
   Result<Invitation> wait_for_invitation() {
     LOCKSTEP_RETURN_IF_ERROR(check_leader());
-    watch_.first_look_done();
+    watch_.first_scan_done();
     LOCKSTEP_RETURN_IF_ERROR(write_claim());
     const std::string key = SessionStore::invitation_key(store_.self().nonce);
     while (true) {
@@ -86,13 +86,14 @@ class Follower {
     return {};
   }
 
-  // Rank 0 leaves its reason where it gives up; the store leaves nothing where rank 0 died.
+  // If rank 0 gave up, it left its reason; if it died, the last will is empty.
   static Status reason_of(const MemberRecord& leader, const std::string& left) {
     const auto failure = parse_failure(left);
     return failure.ok() ? failure->status : ended(leader).status;
   }
 
-  // At the deadline: who is missing, as far as this rank can see; else `otherwise` about rank 0.
+  // At the deadline: names the ranks that this rank knows to be missing; if there are none, reports `otherwise` about
+  // rank 0.
   Status timed_out(std::string_view otherwise) {
     const auto claims = store_.list("claim/");
     if (!claims.ok()) return claims.status();
@@ -106,7 +107,7 @@ class Follower {
     return missing.error(store_.elapsed(), store_.describe());
   }
 
-  Result<std::vector<MemberRecord>> accept(const Invitation& invitation, SessionOutcome& fate) {
+  Result<std::vector<MemberRecord>> accept(const Invitation& invitation, SessionOutcome& outcome) {
     const auto& self = store_.self();
     if (invitation.leader.world_size != self.world_size) {
       return Status(
@@ -114,15 +115,15 @@ class Follower {
           fmt::format("{} has world size {}, but {} has world size {}; give all ranks the same", self.describe(),
                       self.world_size, invitation.leader.describe(), invitation.leader.world_size));
     }
-    const auto accepted = store_.set_if_absent(fate.key("accepted", self.rank), format(self));
+    const auto accepted = store_.set_if_absent(outcome.key("accepted", self.rank), format(self));
     if (!accepted.ok()) return accepted.status();
     const auto holder = parse_member_records(*accepted);
     if (!holder.ok()) return holder.status();
-    if (holder->size() != 1) return Status(StatusCode::protocol_error, "an acceptance holds several records");
+    if (holder->size() != 1) return Status(StatusCode::protocol_error, "an acceptance contains several records");
     if (holder->front().nonce != self.nonce) return claimed_twice(holder->front(), self);
 
-    const std::string key = fate.key("members");
-    const Status there = fate.await(std::span(&key, 1), store_.deadline());
+    const std::string key = outcome.key("members");
+    const Status there = outcome.await(std::span(&key, 1), store_.deadline());
     if (there.code() == StatusCode::timed_out) return timed_out("answered, but did not find all ranks in time");
     if (!there.ok()) return there;
     const auto value = store_.peek(key);

@@ -62,7 +62,7 @@ class MeshBuilder {
     return mesh_.topology.members[static_cast<std::size_t>(peer)].host_index == mesh_.topology.me().host_index;
   }
 
-  // Neighbours come first, so that not all ranks knock at rank 0's door at once.
+  // Neighbours first, so that not all ranks connect to rank 0 at once.
   Status probe_lower_ranks() {
     for (int peer = context_.rank - 1; peer >= 0; --peer) {
       const auto found = probe(member(peer), session_.self(), session_.deadline());
@@ -71,7 +71,7 @@ class MeshBuilder {
       const auto address = abstract_unix_address(member(peer).unix_name);
       for (const char* role : {kControlRole, kMessagesRole}) {
         const LinkName name{peer, role, 0};
-        auto fd = connect_patiently(address, name);
+        auto fd = connect_with_retries(address, name);
         if (!fd.ok()) return fd.status();
         place_of(name, links(peer)) = *std::move(fd);
       }
@@ -105,7 +105,7 @@ class MeshBuilder {
       if (peer == context_.rank) continue;
       links(peer).data.resize(static_cast<std::size_t>(data_links_with(mesh_.topology, peer, context_.data_streams)));
       if (is_local(peer)) continue;
-      // Reached, but not by all ranks of the peer's host: TCP takes the place of the probe.
+      // Reached, but not by all ranks of the peer's host: TCP replaces the probe's connection.
       links(peer).control.reset();
       links(peer).messages.reset();
       acceptor.drop_links_of(peer);
@@ -117,10 +117,10 @@ class MeshBuilder {
     const std::string wanted = wanted_interface(options_.network_interface);
     bool one_network = !session_.self().network_space.empty();
     for (const auto& record : context_.members) one_network &= record.network_space == session_.self().network_space;
-    // Hosts that are only called so (LOCKSTEP_HOST_ID) meet on loopback.
+    // Simulated hosts (LOCKSTEP_HOST_ID) use loopback.
     const std::string towards = one_network && where_.master_host.empty() ? "127.0.0.1" : where_.master_host;
     auto address = choose_local_address(wanted, towards);
-    // On the master its own name often stands for loopback (Debian's /etc/hosts), where no other host gets.
+    // On the master its own name often resolves to loopback (Debian's /etc/hosts), which no other host can reach.
     if (address.ok() && wanted.empty() && !one_network && address->is_loopback())
       address = choose_local_address("", "");
     if (!address.ok()) return address.status();
@@ -145,7 +145,7 @@ class MeshBuilder {
       for (const auto& name : links_with(mesh_.topology, peer, context_.data_streams)) {
         auto& place = place_of(name, links(peer));
         if (place.valid()) continue;  // made by the probe
-        auto fd = connect_patiently(*address, name);
+        auto fd = connect_with_retries(*address, name);
         if (!fd.ok()) return fd.status();
         place = *std::move(fd);
       }
@@ -153,9 +153,9 @@ class MeshBuilder {
     return {};
   }
 
-  // Connects and introduces itself; again where there is no answer in time, because the other end
-  // may be busy. Between attempts it looks whether the group has failed elsewhere.
-  Result<UniqueFd> connect_patiently(const SocketAddress& address, const LinkName& name) {
+  // Connects and runs the handshake; retries if there is no answer in time, because the other end may be busy. Between
+  // attempts it checks whether the group has failed elsewhere.
+  Result<UniqueFd> connect_with_retries(const SocketAddress& address, const LinkName& name) {
     while (true) {
       auto fd = connect_to(address, session_.deadline().earlier(Deadline::after(kConnectAttempt)));
       const Status status = fd.ok() ? introduce(fd->get(), name, context_, session_.deadline())

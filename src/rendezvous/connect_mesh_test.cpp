@@ -51,7 +51,7 @@ TEST_P(ConnectMesh, LeavesNoKeysBehind) {
   EXPECT_TRUE(keys->empty()) << "for example " << keys->begin()->first;
 }
 
-// A rank of an earlier run got as far as announcing itself, and its process is no more.
+// A rank of an earlier run announced itself, and its process has ended.
 TEST_P(ConnectMesh, IsNotConfusedByAnEarlierRun) {
   for (const int rank : {0, 1, 2}) {
     const auto failed = connect_all({{.rank = rank, .world_size = 3, .store = place_->open(), .timeout = 0.05}});
@@ -61,7 +61,7 @@ TEST_P(ConnectMesh, IsNotConfusedByAnEarlierRun) {
   expect_mesh(meshes);
 }
 
-TEST_P(ConnectMesh, EveryGenerationHasAnIdOfItsOwn) {
+TEST_P(ConnectMesh, EveryGenerationHasItsOwnId) {
   const auto setups = world_of(2, *place_);
   auto first = connect_all(setups);
   auto second = connect_all(setups);
@@ -83,7 +83,7 @@ TEST_P(ConnectMesh, GroupsOfDifferentScopesFormAtTheSameTime) {
   expect_mesh(second);
 }
 
-TEST_P(ConnectMesh, HostIdsMakeHostsThatAreConnectedByTcp) {
+TEST_P(ConnectMesh, DifferentHostIdsAreConnectedByTcp) {
   auto setups = world_of(4, *place_);
   for (auto& setup : setups) {
     setup.options.host_id = setup.rank % 2 == 0 ? "even" : "odd";
@@ -104,7 +104,7 @@ TEST_P(ConnectMesh, LeavesNothingBehind) {
   using lockstep::testing::ProcessResources;
   auto setups = world_of(4, *place_);
   setups[3].options.host_id = "other";
-  connect_all(setups);  // whatever is made once and kept
+  connect_all(setups);  // creates what is allocated once and kept
   const auto before = ProcessResources::now();
   {
     auto meshes = connect_all(setups);
@@ -126,8 +126,8 @@ TEST(ConnectMeshOnce, ThirtyTwoRanks) {
   expect_mesh(meshes);
 }
 
-// Hosts of their own by name, but all on this machine.
-TEST(ConnectMeshOnce, RanksKnowThatTheyShareProcessors) {
+// Different simulated hosts, all on this machine.
+TEST(ConnectMeshOnce, RanksDetectThatTheyShareProcessors) {
   const int processors = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   if (processors > 16) GTEST_SKIP() << "this machine has " << processors << " processors, more than the ranks here";
   for (const int size : {processors, processors + 1}) {
@@ -152,7 +152,7 @@ TEST(ConnectMeshOnce, WithASecret) {
   expect_mesh(meshes);
 }
 
-TEST(ConnectMeshOnce, RefusesArgumentsThatCannotWork) {
+TEST(ConnectMeshOnce, RejectsInvalidArguments) {
   MemoryPlace place;
   RankSetup setup{.rank = 2, .world_size = 2, .store = place.open()};
   EXPECT_THAT(test_ranks::connect(setup).status().message(), HasSubstr("rank 2 is not below world size 2"));
@@ -161,7 +161,7 @@ TEST(ConnectMeshOnce, RefusesArgumentsThatCannotWork) {
   EXPECT_THAT(test_ranks::connect(setup).status().message(), HasSubstr("data_streams is 0"));
 }
 
-TEST(ConnectMeshOnce, AnInterfaceThatIsNotThereIsNamedToAll) {
+TEST(ConnectMeshOnce, AMissingInterfaceIsReportedToAllRanks) {
   MemoryPlace place;
   auto setups = world_of(2, place);
   for (auto& setup : setups) setup.options.host_id = std::to_string(setup.rank);

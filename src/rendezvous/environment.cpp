@@ -23,7 +23,7 @@ Result<std::optional<int>> number_from(const Environment& environment, const cha
   return std::optional<int>(*number);
 }
 
-// One number that two places may give.
+// A number that two sources may provide.
 struct Source {
   std::optional<int> value;
   std::string name;
@@ -31,8 +31,8 @@ struct Source {
 
 Result<int> one_of(const Source& first, const Source& second) {
   if (first.value && second.value && *first.value != *second.value) {
-    return wrong(fmt::format("{} is {}, but {} is {}; say it once, or the same twice", first.name, *first.value,
-                             second.name, *second.value));
+    return wrong(fmt::format("{} is {}, but {} is {}; set only one of them, or both to the same value", first.name,
+                             *first.value, second.name, *second.value));
   }
   if (first.value) return *first.value;
   if (second.value) return *second.value;
@@ -61,7 +61,7 @@ Status check_local(const Environment& environment, int world_size) {
   return {};
 }
 
-// RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, where they are set.
+// RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, if they are set.
 Result<InitMethod> read_variables(const Environment& environment) {
   const auto rank = number_from(environment, "RANK", 0, kMaxWorldSize - 1);
   if (!rank.ok()) return rank.status();
@@ -81,17 +81,17 @@ Result<InitMethod> read_variables(const Environment& environment) {
   return method;
 }
 
-// What a scheduler says takes the place of variables that are not set.
+// Values of a scheduler replace variables that are not set.
 Status complete_by(const SchedulerPlacement& placement, InitMethod* method) {
   method->rank = placement.rank;
   method->world_size = placement.world_size;
   if (method->host.empty()) method->host = placement.master_host;
   if (method->port == 0) method->port = placement.master_port;
   if (!method->host.empty()) return {};
-  return wrong(
-      fmt::format("{} started this process as rank {} of {} on several hosts, but does not say which of them has rank "
-                  "0; set MASTER_ADDR to that host for all ranks",
-                  placement.scheduler, placement.rank, placement.world_size));
+  return wrong(fmt::format(
+      "{} started this process as rank {} of {} on several hosts, but does not define which of them has rank "
+      "0; set MASTER_ADDR to that host for all ranks",
+      placement.scheduler, placement.rank, placement.world_size));
 }
 
 Status check_complete(const InitMethod& method, const InitOptions& options, const Environment& environment) {
@@ -115,7 +115,7 @@ Status check_complete(const InitMethod& method, const InitOptions& options, cons
   return {};
 }
 
-// What takes the place of a tcp:// URL. `scheduler` is set where one was asked.
+// The counterpart of a tcp:// URL. `scheduler` is set if one provided the values.
 Result<InitMethod> method_from_environment(const InitOptions& options, const Environment& environment,
                                            std::string* scheduler) {
   auto method = read_variables(environment);
@@ -141,13 +141,13 @@ Status read_store_settings(const Environment& environment, Placement* placement)
   placement->store_fd = *fd;
   if (placement->store_is_served && placement->store_fd) {
     return wrong(
-        fmt::format("LOCKSTEP_STORE_IS_SERVED is 1, but LOCKSTEP_STORE_FD is {}; the store is either served already or "
+        fmt::format("LOCKSTEP_STORE_IS_SERVED is 1, but LOCKSTEP_STORE_FD is {}; the store is either already served or "
                     "to be served "
                     "on that socket",
                     *placement->store_fd));
   }
   if (placement->store_is_served && placement->scheme != InitScheme::file && placement->master_host.empty()) {
-    return wrong("LOCKSTEP_STORE_IS_SERVED is 1, but MASTER_ADDR and MASTER_PORT do not say where");
+    return wrong("LOCKSTEP_STORE_IS_SERVED is 1, but MASTER_ADDR and MASTER_PORT are not set");
   }
   return {};
 }

@@ -13,32 +13,31 @@
 
 namespace lockstep {
 
-// The value of a variable; nullopt where it is not set.
+// The value of a variable; nullopt if it is not set.
 using Environment = std::function<std::optional<std::string>(const char* name)>;
 // getenv(3). The program must not change its environment at the same time.
 Environment process_environment();
 
-// All that was said about the place of this process in the world.
+// Everything that is configured about this process' rank and the store.
 struct Placement {
   InitScheme scheme = InitScheme::env;
   int rank = 0;
   int world_size = 1;
-  // env and tcp: where the store is. Empty and 0 where nothing was said, which only a world of one
-  // rank can do.
+  // env and tcp: where the store is. Empty and 0 if not configured, which is valid only for a world of one rank.
   std::string master_host;
   std::uint16_t master_port = 0;
   std::string path;              // file: where the store is
-  std::string scheduler;         // "Slurm", "Open MPI", "PMI": who said all this, where RANK and WORLD_SIZE did not
-  bool store_is_served = false;  // LOCKSTEP_STORE_IS_SERVED=1: nobody has to start the store
+  std::string scheduler;         // "Slurm", "Open MPI", "PMI": the source of this, if not RANK and WORLD_SIZE
+  bool store_is_served = false;  // LOCKSTEP_STORE_IS_SERVED=1: no rank has to serve the store
   std::optional<int> store_fd;   // LOCKSTEP_STORE_FD: an inherited listening socket for rank 0 to serve on
 };
 
-// env://: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and LOCAL_RANK, LOCAL_WORLD_SIZE where set.
-// Where nobody set RANK, WORLD_SIZE, InitOptions::rank or world_size, they and the master come from the
-// scheduler that started the process (rendezvous/scheduler_environment.h); MASTER_ADDR and MASTER_PORT win.
-// InitOptions::rank and world_size may take the place of RANK and WORLD_SIZE, or of the query keys
-// of tcp:// and file://; said twice, they must agree. Every missing, malformed or contradictory
-// value is invalid_argument and named with its value and what is expected.
+// env://: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and LOCAL_RANK, LOCAL_WORLD_SIZE if set.
+// If none of RANK, WORLD_SIZE, InitOptions::rank and world_size is set, they and the master come from the scheduler
+// that started the process (rendezvous/scheduler_environment.h); MASTER_ADDR and MASTER_PORT take precedence.
+// InitOptions::rank and world_size may replace RANK and WORLD_SIZE, or the query keys of tcp:// and file://; if both
+// are given, they must agree. Every missing, malformed or contradictory value is invalid_argument; the message names
+// it, its value and what is expected.
 Result<Placement> find_placement(const InitOptions& options, const Environment& environment);
 
 }  // namespace lockstep

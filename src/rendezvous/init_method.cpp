@@ -52,7 +52,7 @@ Status parse_host_and_port(std::string_view url, std::string_view text, InitMeth
   const auto port_text = text.substr(colon + (bracketed ? 2 : 1));
   if (method->host.empty()) return malformed(url, "the host is empty");
   if (!bracketed && port_text.find(':') != std::string_view::npos) {
-    return malformed(url, fmt::format("'{}' has several colons; an IPv6 address stands in brackets", text));
+    return malformed(url, fmt::format("'{}' has several colons; an IPv6 address must be in brackets", text));
   }
   const auto port = parse_whole_number("port", port_text, 1, 65535);
   if (!port.ok()) return port.status().with_context(fmt::format("init_method '{}'", url));
@@ -64,7 +64,7 @@ Status parse_host_and_port(std::string_view url, std::string_view text, InitMeth
 
 Result<InitMethod> parse_init_method(std::string_view url) {
   InitMethod method;
-  // A NUL would cut names short in every call to the system.
+  // A NUL would truncate names in every system call.
   if (url.find('\0') != std::string_view::npos) return malformed(url, "it contains a NUL character");
   const auto scheme_end = url.find("://");
   if (scheme_end == std::string_view::npos) return malformed(url, "it has no scheme");
@@ -76,7 +76,7 @@ Result<InitMethod> parse_init_method(std::string_view url) {
   rest = rest.substr(0, question);
 
   if (scheme == "env") {
-    if (!rest.empty() || has_query) return malformed(url, "env:// is followed by something");
+    if (!rest.empty() || has_query) return malformed(url, "env:// must not be followed by anything");
     return method;
   }
   if (scheme == "tcp") {

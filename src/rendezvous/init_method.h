@@ -23,7 +23,7 @@ struct InitMethod {
 
 // "env://", "tcp://host:port?rank=0&world_size=2" (IPv6 in brackets),
 // "file:///path?rank=0&world_size=2"; both query keys are optional. Anything else is
-// invalid_argument, naming the part that is wrong, its value and what is expected.
+// invalid_argument, naming the invalid part, its value and what is expected.
 Result<InitMethod> parse_init_method(std::string_view url);
 
 }  // namespace lockstep

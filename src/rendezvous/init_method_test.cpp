@@ -16,12 +16,12 @@ std::string error_of(const std::string& url) {
   return method.status().message();
 }
 
-TEST(InitMethod, EnvTakesNothingElse) {
+TEST(InitMethod, EnvAllowsNothingElse) {
   const auto method = parse_init_method("env://");
   ASSERT_TRUE(method.ok());
   EXPECT_EQ(method->scheme, InitScheme::env);
-  EXPECT_THAT(error_of("env://somewhere"), HasSubstr("env:// is followed by something"));
-  EXPECT_THAT(error_of("env://?rank=1"), HasSubstr("env:// is followed by something"));
+  EXPECT_THAT(error_of("env://somewhere"), HasSubstr("env:// must not be followed by anything"));
+  EXPECT_THAT(error_of("env://?rank=1"), HasSubstr("env:// must not be followed by anything"));
 }
 
 TEST(InitMethod, TcpNamesHostPortRankAndWorldSize) {
@@ -41,7 +41,7 @@ TEST(InitMethod, QueryKeysAreOptionalAndInAnyOrder) {
   EXPECT_EQ(parse_init_method("tcp://a:1?world_size=3&rank=2")->rank, 2);
 }
 
-TEST(InitMethod, Ipv6StandsInBrackets) {
+TEST(InitMethod, Ipv6AddressesAreInBrackets) {
   const auto method = parse_init_method("tcp://[fe80::1]:80");
   ASSERT_TRUE(method.ok());
   EXPECT_EQ(method->host, "fe80::1");

@@ -11,58 +11,58 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::milliseconds kLookInterval{25};
-// Rank 0 gives its verdict a little before its deadline, so that ranks that started with it can
-// still read who is missing.
-constexpr std::chrono::milliseconds kVerdictMargin{500};
+constexpr std::chrono::milliseconds kScanInterval{25};
+// Rank 0 decides slightly before its deadline, so that ranks that started at the same time can still read which ranks
+// are missing.
+constexpr std::chrono::milliseconds kDecisionMargin{500};
 
-Deadline verdict_time(const SessionStore& store) {
-  const auto margin = std::min<Deadline::Duration>(kVerdictMargin, store.deadline().remaining() / 10);
+Deadline decision_time(const SessionStore& store) {
+  const auto margin = std::min<Deadline::Duration>(kDecisionMargin, store.deadline().remaining() / 10);
   return Deadline::at(store.deadline().when() - margin);
 }
 
 }  // namespace
 
 Leader::Leader(SessionStore& store)
-    : store_(store), watch_(store.self()), fate_(std::make_unique<SessionOutcome>(store, random_hex(16))) {
+    : store_(store), watch_(store.self()), outcome_(std::make_unique<SessionOutcome>(store, random_hex(16))) {
   store_.set_leader(store_.self());
   for (int rank = 1; rank < store_.self().world_size; ++rank) {
     keys_of_claims_.push_back(SessionStore::claim_key(rank));
-    keys_of_acceptance_.push_back(fate_->key("accepted", rank));
+    keys_of_acceptance_.push_back(outcome_->key("accepted", rank));
   }
 }
 
 Result<Agreement> Leader::run() {
-  LOCKSTEP_RETURN_IF_ERROR(fate_->begin());
-  // For ranks that wait for an invitation: they look whether this claim's process still lives.
+  LOCKSTEP_RETURN_IF_ERROR(outcome_->begin());
+  // For ranks that wait for an invitation: they check whether this claim's process is still alive.
   const std::string will = SessionStore::gone_key(store_.self().nonce);
   if (const auto left = store_.set_last_will(will, ""); !left.ok()) return left.status();
   auto members = gather();
   (void)store_.withdraw_last_will(will);
   if (!members.ok()) return give_up(members.status());
-  fate_->watch(*members);
-  return Agreement{std::move(fate_), *std::move(members)};
+  outcome_->watch(*members);
+  return Agreement{std::move(outcome_), *std::move(members)};
 }
 
-// Those who have come since the last look must hear of it too: by an invitation, or, if they come
-// later still, by what is left in place of the will.
+// Ranks that arrived since the last scan must learn of it too: by an invitation, or, if they arrive later still, by the
+// record that replaces the will.
 Status Leader::give_up(const Status& why) {
-  const Status reason = fate_->decide(why);
+  const Status reason = outcome_->decide(why);
   (void)store_.set(SessionStore::gone_key(store_.self().nonce), format(FailureRecord{reason, -1}));
-  if (const auto snapshot = store_.list(""); snapshot.ok()) (void)look(*snapshot);
+  if (const auto snapshot = store_.list(""); snapshot.ok()) (void)scan(*snapshot);
   std::vector<MemberRecord> invited;
   for (const auto& [rank, claim] : latest_) invited.push_back(claim);
-  fate_->watch(std::move(invited));
-  return fate_->conclude(reason);
+  outcome_->watch(std::move(invited));
+  return outcome_->conclude(reason);
 }
 
 Result<std::vector<MemberRecord>> Leader::gather() {
-  const Deadline until = verdict_time(store_);
+  const Deadline until = decision_time(store_);
   const std::string own_claim = SessionStore::claim_key(0);
   const auto earlier = store_.list("");
   if (!earlier.ok()) return earlier.status();
-  LOCKSTEP_RETURN_IF_ERROR(look(*earlier));
-  watch_.first_look_done();
+  LOCKSTEP_RETURN_IF_ERROR(scan(*earlier));
+  watch_.first_scan_done();
   if (const auto old = earlier->find(own_claim); old != earlier->end() && !parse_member_records(old->second).ok()) {
     LOCKSTEP_RETURN_IF_ERROR(store_.remove(own_claim));
   }
@@ -71,13 +71,13 @@ Result<std::vector<MemberRecord>> Leader::gather() {
   while (true) {
     const auto snapshot = store_.list("");
     if (!snapshot.ok()) return snapshot.status();
-    LOCKSTEP_RETURN_IF_ERROR(fate_->check());
-    LOCKSTEP_RETURN_IF_ERROR(look(*snapshot));
+    LOCKSTEP_RETURN_IF_ERROR(outcome_->check());
+    LOCKSTEP_RETURN_IF_ERROR(scan(*snapshot));
     if (accepted_.size() == keys_of_acceptance_.size()) break;
     if (until.expired()) return missing();
     const bool all_claimed = std::all_of(keys_of_claims_.begin(), keys_of_claims_.end(),
                                          [&](const std::string& key) { return snapshot->contains(key); });
-    const auto there = store_.await(all_claimed ? keys_of_acceptance_ : keys_of_claims_, kLookInterval);
+    const auto there = store_.await(all_claimed ? keys_of_acceptance_ : keys_of_claims_, kScanInterval);
     if (!there.ok()) return there.status();
   }
 
@@ -87,11 +87,11 @@ Result<std::vector<MemberRecord>> Leader::gather() {
     members.push_back(record);
     bytes += format(record);
   }
-  LOCKSTEP_RETURN_IF_ERROR(store_.set(fate_->key("members"), bytes));
+  LOCKSTEP_RETURN_IF_ERROR(store_.set(outcome_->key("members"), bytes));
   return members;
 }
 
-Status Leader::look(const Snapshot& snapshot) {
+Status Leader::scan(const Snapshot& snapshot) {
   for (const auto& key : keys_of_acceptance_) {
     const auto entry = snapshot.find(key);
     if (entry == snapshot.end()) continue;
@@ -99,12 +99,12 @@ Status Leader::look(const Snapshot& snapshot) {
     if (!record.ok()) return record.status();
     if (record->size() == 1) accepted_.insert_or_assign(record->front().rank, record->front());
   }
-  // Everybody is invited, also where the group has failed already: how else would they hear of it?
+  // All are invited, even if the group has already failed, because only invited ranks learn the reason.
   Status failure = check_for_another_leader(snapshot);
   constexpr std::string_view kClaims = "claim/";
   for (auto entry = snapshot.lower_bound(std::string(kClaims));
        entry != snapshot.end() && entry->first.starts_with(kClaims); ++entry) {
-    // What cannot be read is not of this version; its rank counts as missing.
+    // A claim that cannot be parsed is of another version; its rank counts as missing.
     const auto claims = parse_member_records(entry->second);
     if (!claims.ok()) continue;
     for (const auto& claim : *claims) {
@@ -119,10 +119,10 @@ Status Leader::look(const Snapshot& snapshot) {
 Status Leader::consider(const MemberRecord& claim, const Snapshot& snapshot) {
   const auto verdict = watch_.judge(claim, snapshot.contains(SessionStore::gone_key(claim.nonce)));
   if (verdict == DeathWatch::Verdict::ended_earlier) return {};
-  if (verdict == DeathWatch::Verdict::ended_now) return fate_->record_end_of(claim);
+  if (verdict == DeathWatch::Verdict::ended_now) return outcome_->record_end_of(claim);
   if (claim.rank > 0 && claim.rank < store_.self().world_size) latest_.insert_or_assign(claim.rank, claim);
   if (!invited_.insert(claim.nonce).second) return {};
-  const Invitation invitation{fate_->session(), store_.self()};
+  const Invitation invitation{outcome_->session(), store_.self()};
   return store_.set_if_absent(SessionStore::invitation_key(claim.nonce), format(invitation)).status();
 }
 
@@ -132,7 +132,7 @@ Status Leader::check_for_another_leader(const Snapshot& snapshot) const {
   const auto invitation = parse_invitation(entry->second);
   if (!invitation.ok()) return invitation.status();
   const Status conflict = claimed_twice(invitation->leader, store_.self());
-  // Only a process that lives invites; its followers learn the reason too.
+  // The other leader is alive, because it sent an invitation; its followers must learn the reason too.
   SessionOutcome other(store_, invitation->session);
   (void)store_.set_if_absent(other.key("failed"), format(FailureRecord{conflict, -1}));
   return conflict;

@@ -23,15 +23,15 @@ class Leader {
 
   Result<std::vector<MemberRecord>> gather();
   Status give_up(const Status& why);
-  // One look at everything in the store: invites whoever is new.
-  Status look(const Snapshot& snapshot);
+  // Reads everything in the store and invites new claims.
+  Status scan(const Snapshot& snapshot);
   Status consider(const MemberRecord& claim, const Snapshot& snapshot);
   Status check_for_another_leader(const Snapshot& snapshot) const;
   Status missing() const;
 
   SessionStore& store_;
   DeathWatch watch_;
-  std::unique_ptr<SessionOutcome> fate_;
+  std::unique_ptr<SessionOutcome> outcome_;
   std::set<std::string> invited_;                // nonces
   std::map<int, MemberRecord> latest_;           // by rank: the latest living claim
   std::map<int, MemberRecord> accepted_;         // by rank

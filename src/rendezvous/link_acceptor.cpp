@@ -17,10 +17,10 @@
 namespace lockstep {
 namespace {
 
-// While so many wait for their handshake nobody else is accepted; the kernel queues them.
+// While this many connections are in their handshake, no more are accepted; the kernel queues them.
 constexpr std::size_t kMaxCandidates = 1024;
 
-// What is left of the deadline, for those who poll.
+// The remaining time, for poll(2).
 int timeout_until(const std::optional<Deadline>& deadline) { return deadline ? deadline->poll_timeout_ms() : -1; }
 
 }  // namespace
@@ -39,7 +39,7 @@ LinkAcceptor::LinkAcceptor(LinkContext context, UniqueFd unix_listener, UniqueFd
 Result<std::unique_ptr<LinkAcceptor>> LinkAcceptor::start(LinkContext context, UniqueFd unix_listener) {
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) {
-    return Status(StatusCode::resource_exhausted, fmt::format("cannot make an eventfd: {}", errno_text(errno)));
+    return Status(StatusCode::resource_exhausted, fmt::format("cannot create an eventfd: {}", errno_text(errno)));
   }
   std::unique_ptr<LinkAcceptor> acceptor(
       new LinkAcceptor(std::move(context), std::move(unix_listener), std::move(wake)));
@@ -63,7 +63,7 @@ LinkAcceptor::~LinkAcceptor() {
 
 void LinkAcceptor::wake() const {
   const std::uint64_t one = 1;
-  // Can only fail where the counter is full, and then the thread is awake anyway.
+  // Can fail only if the counter is full, and then the thread is awake anyway.
   [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof(one));
 }
 
@@ -164,16 +164,15 @@ LinkAcceptor::Progress LinkAcceptor::advance(Candidate& candidate) {
   std::array<std::byte, 2048> buffer;
   const std::size_t wanted = std::min(candidate.handshake.wanted(), buffer.size());
   const auto got = ::recv(candidate.fd.get(), buffer.data(), wanted, 0);
-  if (got < 0) return errno == EAGAIN || errno == EINTR ? Progress::goes_on : Progress::ended;
+  if (got < 0) return errno == EAGAIN || errno == EINTR ? Progress::pending : Progress::ended;
   if (got == 0) return Progress::ended;
   candidate.handshake.feed(std::span(buffer).first(static_cast<std::size_t>(got)));
   const Bytes output = candidate.handshake.take_output();
-  // An answer is far smaller than an empty socket buffer: one that does not fit at once is to
-  // somebody who does not read.
+  // An answer is far smaller than an empty socket buffer: if it does not fit at once, the peer does not read.
   if (!output.empty() && !send_all(candidate.fd.get(), output, Deadline::after(Deadline::Duration::zero())).ok()) {
     return Progress::ended;
   }
-  if (candidate.handshake.state() == AcceptorHandshake::State::in_progress) return Progress::goes_on;
+  if (candidate.handshake.state() == AcceptorHandshake::State::in_progress) return Progress::pending;
   finish(candidate);
   return Progress::ended;
 }
@@ -187,7 +186,7 @@ void LinkAcceptor::finish(Candidate& candidate) {
   const auto& identity = candidate.handshake.identity();
   {
     const std::lock_guard lock(mutex_);
-    // A rank that lost patience with its first attempt proves itself again: the latest counts.
+    // A rank whose first attempt timed out may authenticate again: the latest connection counts.
     links_.insert_or_assign({identity.from_rank, identity.role, identity.index}, std::move(candidate.fd));
   }
   changed_.notify_all();

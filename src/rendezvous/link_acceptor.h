@@ -1,9 +1,8 @@
 // Accepts the connections of higher ranks, in a thread of its own, while this rank connects to the
-// lower ones and meets the others in the store.
+// lower ones and exchanges values with the others in the store.
 //
-// Every connection must pass the handshake for this group, this rank and a link that there is.
-// Whoever fails it, or says nothing for 5 s, is dropped and logged; nobody
-// delays anybody else.
+// Every connection must pass the handshake for this group, this rank and an existing link. A connection that fails it,
+// or does not complete it within 5 s, is dropped and logged. No connection delays another.
 #pragma once
 
 #include <condition_variable>
@@ -35,18 +34,18 @@ class LinkAcceptor {
   // Accepts on a TCP socket too.
   void add_listener(UniqueFd tcp_listener);
 
-  // Waits until all of `names` are there; timed_out at the deadline. Fails at once if the system
-  // can give no more connections.
+  // Waits until all of `names` are connected; timed_out at the deadline. Fails at once if the system cannot provide
+  // more connections.
   Status wait_for(const std::vector<LinkName>& names, Deadline deadline);
-  // Those of `names` that are not there yet.
+  // Those of `names` that are not connected yet.
   std::vector<LinkName> missing(const std::vector<LinkName>& names);
-  // Closes what `peer` has connected so far.
+  // Closes the links of `peer` so far.
   void drop_links_of(int peer);
   // A link that wait_for found.
   UniqueFd take(const LinkName& name);
 
  private:
-  // A connection that has not proved anything yet.
+  // A connection that is not authenticated yet.
   struct Candidate {
     Candidate(LinkAcceptor& owner, UniqueFd connection, bool over_unix);
 
@@ -56,7 +55,7 @@ class LinkAcceptor {
     AcceptorHandshake handshake;
     Deadline deadline = Deadline::after(kHandshakeTimeout);
   };
-  enum class Progress { goes_on, ended };
+  enum class Progress { pending, ended };
 
   LinkAcceptor(LinkContext context, UniqueFd unix_listener, UniqueFd wake);
   void run();

@@ -1,5 +1,5 @@
-// The connections between two ranks of a group: which there are, and how one is made. The higher
-// rank connects to the lower one.
+// The connections between two ranks of a group: which ones exist, and how one is established. The higher rank connects
+// to the lower one.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-// What a link is for; also its role in the handshake.
+// The purpose of a link; also its role in the handshake.
 inline constexpr const char* kControlRole = "control";
 inline constexpr const char* kMessagesRole = "p2p";
 inline constexpr const char* kDataRole = "data";
@@ -26,7 +26,7 @@ struct LinkName {
   int peer = 0;
   std::string role;
   std::uint32_t index = 0;
-  // clang-tidy takes the comparison with 0 inside for a null pointer.
+  // clang-tidy mistakes the comparison with 0 inside for a null pointer.
   friend auto operator<=>(const LinkName&, const LinkName&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
@@ -46,7 +46,7 @@ std::vector<LinkName> links_with(const Topology& topology, int peer, int data_st
 // Where the link belongs; PeerLinks::data must be large enough.
 UniqueFd& place_of(const LinkName& name, PeerLinks& links);
 
-// Proves to the rank at the other end what the fresh connection is for. Errors name the rank.
+// Runs the handshake of a new connection, which proves its purpose to the rank at the other end. Errors name the rank.
 Status introduce(int fd, const LinkName& name, const LinkContext& context, Deadline deadline);
 // For messages: "connecting to rank 3 (host node7, pid 4711) (link 'data' number 0)".
 std::string purpose_of(const LinkName& name, const LinkContext& context);

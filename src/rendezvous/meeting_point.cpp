@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-// How the user spelled the master, and as what.
+// The master as the user wrote it, and the names of its settings.
 struct Master {
   explicit Master(const Placement& placement)
       : host_name(placement.scheme == InitScheme::env ? "MASTER_ADDR" : "the host of init_method tcp://"),
@@ -74,8 +74,8 @@ Status explain_connecting(const Status& status, const Master& master, Deadline::
   }
 }
 
-// A resolver's failure is final for the one who serves; a name may still appear for the others,
-// but they too are told at once, because a misspelt one never does.
+// A resolver failure is final for the rank that serves. For the others a name may still appear, but they fail at once
+// too, because a misspelt name never does.
 Status check_resolvable(const Master& master) {
   const auto addresses = resolve(master.host, master.port);
   if (addresses.ok()) return {};
@@ -135,7 +135,7 @@ Result<std::shared_ptr<Store>> open_file_store(const std::string& path) {
 
 Result<MeetingPoint> open_meeting_point(const Placement& placement, const Secret& secret, Deadline deadline) {
   const bool is_file = placement.scheme == InitScheme::file;
-  // Nobody else can come: a port or a file would only be in somebody's way.
+  // There is no other rank: a port or a file would only get in the way of others.
   const bool needs_no_store = placement.world_size == 1 && !placement.store_is_served && !placement.store_fd;
   MeetingPoint point{.store = nullptr,
                      .rank = placement.rank,
@@ -155,7 +155,7 @@ Result<MeetingPoint> find_meeting_point(const InitOptions& options, const Secret
   const auto placement = find_placement(options, process_environment());
   if (!placement.ok()) return placement.status();
   if (!placement->scheduler.empty()) {
-    log_info("{} says that this is rank {} of {}; the ranks meet at {}:{}", placement->scheduler, placement->rank,
+    log_info("started by {} as rank {} of {}; the ranks meet at {}:{}", placement->scheduler, placement->rank,
              placement->world_size, placement->master_host, placement->master_port);
   }
   return open_meeting_point(*placement, secret, deadline);

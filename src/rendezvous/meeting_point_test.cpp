@@ -16,7 +16,7 @@ using test_ranks::in_seconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A port that is bound, so that nobody else gets it, and on which nobody answers until it listens.
+// A bound port: no other process gets it, and connections are refused until it listens.
 struct BoundPort {
   explicit BoundPort(const std::string& host = "127.0.0.1")
       : fd(std::move(*listen_on(resolve(host, 0)->front()))), port(local_address(fd.get())->port()) {}
@@ -61,7 +61,7 @@ TEST(MeetingPoint, RankZeroServesAndTheOthersFindIt) {
   }
 }
 
-TEST(MeetingPoint, TheOthersMayComeFirst) {
+TEST(MeetingPoint, TheOthersMayStartFirst) {
   BoundPort bound;
   const auto port = bound.port;
   bound.fd.reset();

@@ -41,12 +41,12 @@ Status take_header(ByteReader& reader, Kind kind) {
   }
   if (version != kVersion) {
     return Status(StatusCode::protocol_error,
-                  fmt::format("a rendezvous record of version {}, where this process has version {}; run the same "
+                  fmt::format("a rendezvous record of version {}, but this process has version {}; run the same "
                               "version of Lockstep on all ranks",
                               version, kVersion));
   }
   if (found != static_cast<std::uint16_t>(kind)) {
-    return Status(StatusCode::protocol_error, fmt::format("a rendezvous record of kind {}, where kind {} was expected",
+    return Status(StatusCode::protocol_error, fmt::format("a rendezvous record of kind {}, but kind {} was expected",
                                                           found, static_cast<unsigned>(kind)));
   }
   return {};
@@ -54,7 +54,7 @@ Status take_header(ByteReader& reader, Kind kind) {
 
 Status malformed() { return Status(StatusCode::protocol_error, "a malformed rendezvous record"); }
 
-// Text that is longer than a reader accepts is cut, so that a record can always be read.
+// Text longer than a reader accepts is truncated, so that a record can always be read.
 void put_text(ByteWriter& writer, std::string_view text, std::size_t limit = kMaxTextBytes) {
   writer.put_string(text.substr(0, limit));
 }

@@ -1,4 +1,4 @@
-// What ranks write into the store while they form a group, as bytes. Pure functions; parsers
+// The records that ranks write into the store while they form a group. Pure functions; parsers
 // accept any bytes, check lengths before they allocate, and return protocol_error for what no
 // rank of this version writes. Layout: docs/rendezvous.md.
 #pragma once
@@ -18,13 +18,13 @@ struct MemberRecord {
   std::int32_t rank = 0;
   std::int32_t world_size = 1;
   std::int64_t pid = 0;
-  std::string host;           // name for people
-  std::string process_space;  // equal for processes whose pids can be compared
-  std::string network_space;  // equal for processes in one network namespace
-  std::string host_id;        // LOCKSTEP_HOST_ID; ranks with different ones count as different hosts
-  std::string unix_name;      // abstract Unix name on which it listens
-  std::string machine = {};   // equal for processes of one machine, whatever their namespaces; empty: it cannot be told
-  std::int32_t processors = 0;  // of the machine; 0: it cannot be told
+  std::string host;             // human-readable name
+  std::string process_space;    // equal for processes whose pids can be compared
+  std::string network_space;    // equal for processes in one network namespace
+  std::string host_id;          // LOCKSTEP_HOST_ID; ranks with different ones count as different hosts
+  std::string unix_name;        // abstract Unix name on which it listens
+  std::string machine = {};     // equal for processes of one machine, regardless of namespaces; empty: unknown
+  std::int32_t processors = 0;  // of the machine; 0: unknown
 
   // "rank 3 (host node7, pid 4711)"
   std::string describe() const;
@@ -33,7 +33,7 @@ struct MemberRecord {
 
 // What rank 0 answers to a claim.
 struct Invitation {
-  std::string session;  // fresh and random: all that follows is named by it
+  std::string session;  // fresh and random; part of all later keys
   MemberRecord leader;
   friend bool operator==(const Invitation&, const Invitation&) = default;
 };
@@ -41,7 +41,7 @@ struct Invitation {
 // Why a group was not formed; the same for all ranks.
 struct FailureRecord {
   Status status;
-  std::int32_t gone_rank = -1;  // the rank whose process is gone, where that is the reason
+  std::int32_t gone_rank = -1;  // the rank whose process has ended, if that is the reason
   friend bool operator==(const FailureRecord&, const FailureRecord&) = default;
 };
 

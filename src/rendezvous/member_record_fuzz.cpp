@@ -6,7 +6,7 @@
 
 namespace {
 
-// What a parser accepts, it reads again from what the formatter writes.
+// A record that a parser accepts must survive a round trip.
 template <typename Parser>
 void round_trip(std::string_view bytes, Parser parse) {
   const auto first = parse(bytes);

@@ -38,7 +38,7 @@ TEST(MemberRecord, ClaimsAreReadOneAfterTheOther) {
   expect_exact_length(format(sample(1)), parse_member_records);
 }
 
-TEST(MemberRecord, RanksOutsideTheirWorldAreRefused) {
+TEST(MemberRecord, RanksOutsideTheirWorldAreRejected) {
   auto record = sample(0);
   record.rank = 8;
   EXPECT_FALSE(parse_member_records(format(record)).ok());
@@ -52,7 +52,7 @@ TEST(MemberRecord, RanksOutsideTheirWorldAreRefused) {
   EXPECT_FALSE(parse_member_records(format(record)).ok());
 }
 
-TEST(MemberRecord, InvitationsAndFailuresSurviveTheTrip) {
+TEST(MemberRecord, InvitationsAndFailuresSurviveARoundTrip) {
   const Invitation invitation{"session", sample(0)};
   EXPECT_EQ(*parse_invitation(format(invitation)), invitation);
   expect_exact_length(format(invitation), parse_invitation);
@@ -62,7 +62,7 @@ TEST(MemberRecord, InvitationsAndFailuresSurviveTheTrip) {
   EXPECT_FALSE(parse_failure(format(FailureRecord{Status(), -1})).ok()) << "success is no failure";
 }
 
-TEST(MemberRecord, ListsSurviveTheTrip) {
+TEST(MemberRecord, ListsSurviveARoundTrip) {
   const std::vector<std::string> values{"", "a", std::string(1000, 'x')};
   EXPECT_EQ(*parse_values(format(values)), values);
   expect_exact_length(format(values), parse_values);
@@ -74,8 +74,8 @@ TEST(MemberRecord, ListsSurviveTheTrip) {
 TEST(MemberRecord, AnotherVersionOrKindIsNamed) {
   auto bytes = format(sample(0));
   bytes[4] = 9;
-  EXPECT_THAT(parse_member_records(bytes).status().message(), HasSubstr("version 9, where this process has version 2"));
-  EXPECT_THAT(parse_invitation(format(sample(0))).status().message(), HasSubstr("kind 1, where kind 2 was expected"));
+  EXPECT_THAT(parse_member_records(bytes).status().message(), HasSubstr("version 9, but this process has version 2"));
+  EXPECT_THAT(parse_invitation(format(sample(0))).status().message(), HasSubstr("kind 1, but kind 2 was expected"));
   EXPECT_THAT(parse_ranks("no such thing").status().message(), HasSubstr("not a rendezvous record"));
 }
 

@@ -1,4 +1,4 @@
-// The sentence about ranks that did not come.
+// The error message about missing ranks.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ class MissingRanks {
   }
 
   void add_present(int rank) { silent_.erase(rank); }
-  // Came, but something is wrong with it.
+  // The rank announced itself, but has the problem `what`.
   void add_silent(int rank, std::string_view what) {
     silent_.erase(rank);
     remarks_.push_back(fmt::format("rank {} {}", rank, what));
@@ -40,7 +40,7 @@ class MissingRanks {
       all.push_back(fmt::format("and {} more", count - kMaxNamed));
     }
     return Status(StatusCode::timed_out,
-                  fmt::format("after {:.1f} s {} of {} ranks are missing at {}: {}. Look at their logs, and check that "
+                  fmt::format("after {:.1f} s {} of {} ranks are missing at {}: {}. Check their logs, and that "
                               "they were started with the same world size and master",
                               elapsed.count(), count, world_size_, store, fmt::join(all, ", ")));
   }
@@ -51,7 +51,7 @@ class MissingRanks {
   std::vector<std::string> remarks_;
 };
 
-// Two processes that live and claim one rank.
+// Two living processes claim one rank.
 template <typename Record>
 Status claimed_twice(const Record& first, const Record& second) {
   return Status(StatusCode::already_exists,

@@ -22,7 +22,7 @@ struct InterfaceAddress {
   std::string name;
   SocketAddress address;
   bool is_loopback = false;
-  // Smaller is better: IPv4, then IPv6, then what needs a scope to be reached.
+  // Smaller is better: IPv4, then IPv6, then addresses that need a scope.
   int preference = 0;
 };
 

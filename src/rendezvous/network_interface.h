@@ -8,13 +8,13 @@
 
 namespace lockstep {
 
-// `wanted` is an interface ("eth0") or an address of this host; IPv4 is preferred where an
+// `wanted` is an interface ("eth0") or an address of this host; IPv4 is preferred if an
 // interface has both. Empty: the local address from which `towards` (a name or address) is
 // reached. Both empty: the first address of an interface that is up and not loopback, else
-// loopback. The port is 0. Errors list the interfaces that there are.
+// loopback. The port is 0. Errors list the existing interfaces.
 Result<SocketAddress> choose_local_address(const std::string& wanted, const std::string& towards);
 
-// What the user wants for choose_local_address(): `option`, or LOCKSTEP_INTERFACE if that is empty; may be empty.
+// The user's setting for choose_local_address(): `option`, or LOCKSTEP_INTERFACE if that is empty; may be empty.
 std::string wanted_interface(const std::string& option = "");
 
 }  // namespace lockstep

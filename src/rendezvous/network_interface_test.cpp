@@ -14,19 +14,19 @@ TEST(NetworkInterface, IsFoundByNameAndByAddress) {
   EXPECT_EQ(choose_local_address("127.0.0.1", "")->to_string(), "127.0.0.1:0");
 }
 
-TEST(NetworkInterface, TheErrorListsWhatThereIs) {
+TEST(NetworkInterface, TheErrorListsTheExistingInterfaces) {
   const auto address = choose_local_address("eth99", "");
   ASSERT_FALSE(address.ok());
   EXPECT_THAT(address.status().message(), AllOf(HasSubstr("'eth99'"), HasSubstr("lo (127.0.0.1)")));
   EXPECT_FALSE(choose_local_address("203.0.113.1", "").ok()) << "not an address of this host";
 }
 
-TEST(NetworkInterface, ByItselfItIsTheOneThatReachesTheMaster) {
+TEST(NetworkInterface, ByDefaultItIsTheOneThatReachesTheMaster) {
   EXPECT_EQ(choose_local_address("", "127.0.0.1")->to_string(), "127.0.0.1:0");
   EXPECT_TRUE(choose_local_address("", "").ok());
 }
 
-TEST(NetworkInterface, Ipv6IsServedWhereTheHostHasIt) {
+TEST(NetworkInterface, Ipv6IsServedIfTheHostHasIt) {
   const auto loopback = choose_local_address("::1", "");
   if (!loopback.ok()) GTEST_SKIP() << "this host has no IPv6 loopback: " << loopback.status().message();
   EXPECT_EQ(loopback->to_string(), "[::1]:0");

@@ -29,7 +29,7 @@ std::optional<std::uint32_t> number(std::string_view digits) {
   return value;
 }
 
-// The part of `text` before the next `separator`, which is taken away with it.
+// Removes and returns the part of `text` before the next `separator`, and the separator itself.
 std::string_view take_until(std::string_view& text, char separator) {
   const std::size_t end = text.find(separator);
   const std::string_view part = text.substr(0, end);
@@ -85,7 +85,7 @@ Result<std::vector<std::string>> expand_item(std::string_view list, std::string_
   return names;
 }
 
-// The length of the first host with its brackets; nothing where they do not match.
+// The length of the first host with its brackets; nothing if they do not match.
 std::optional<std::size_t> item_length(std::string_view list) {
   bool inside = false;
   std::size_t at = 0;
@@ -110,7 +110,7 @@ Result<std::vector<std::string>> expand_node_list(std::string_view list) {
     if (item.empty()) return wrong(list, "a host is missing");
     for (const char c : item) {
       if (static_cast<unsigned char>(c) <= ' ' || static_cast<unsigned char>(c) >= 0x7F) {
-        return wrong(list, "there is a character that no host name has");
+        return wrong(list, "it contains a character that is not allowed in host names");
       }
     }
     auto expanded = expand_item(list, item, kMaxListedNodes - names.size());

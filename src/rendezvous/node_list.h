@@ -9,12 +9,12 @@
 
 namespace lockstep {
 
-// More hosts than this are taken for a mistake; checked before they are made.
+// More hosts than this are considered a mistake; checked before the names are created.
 inline constexpr std::size_t kMaxListedNodes = 65536;
 
 // All host names, in the order of the list; the last bracket counts fastest. Numbers keep the width of the
 // first one of their range: [08-10] is 08, 09, 10. Never empty: an empty list, an open bracket, a range that
-// runs backwards and the like are invalid_argument, naming the list and what is wrong in it.
+// runs backwards and the like are invalid_argument, naming the list and the mistake.
 Result<std::vector<std::string>> expand_node_list(std::string_view list);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Who shares a host with whom.
+// Which ranks share a host.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace lockstep {
 
-// Whether `peer` is on this host: its Unix listener is there. Not so where the name is not to be
-// found in this network namespace, belongs to another user, or LOCKSTEP_HOST_ID forbids it.
+// Whether `peer` is on this host: its Unix listener can be reached. False if the name does not exist in this network
+// namespace, belongs to another user, or LOCKSTEP_HOST_ID forbids it.
 Result<bool> probe(const MemberRecord& peer, const MemberRecord& self, Deadline deadline);
 
-// Whether the process at the other end of a Unix socket may be `peer`. The pid is compared only
-// where both live in one pid namespace; otherwise the same user must do.
+// Whether the process at the other end of a Unix socket may be `peer`. The pid is compared only if
+// both are in one pid namespace; otherwise the same user is sufficient.
 Status check_credentials(int unix_fd, const MemberRecord& peer, const MemberRecord& self);
 
 // A label for each rank, equal for ranks of one host. reached[r]: the lower ranks that r reached.

@@ -27,7 +27,7 @@ std::string link_target(const char* path) {
   return size > 0 ? std::string(target.data(), static_cast<std::size_t>(size)) : std::string();
 }
 
-// Empty where the machine or the namespace cannot be told: then nothing may be compared.
+// Empty if the machine or the namespace is unknown: then nothing may be compared.
 std::string space(const std::string& machine, const char* namespace_path) {
   const std::string name = link_target(namespace_path);
   return machine.empty() || name.empty() ? std::string() : machine + "/" + name;

@@ -1,4 +1,4 @@
-// From "how to find the others" to a connected mesh.
+// From an init method to a connected mesh.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ struct MeetingPoint {
   std::shared_ptr<Store> store;  // keeps the server alive too, on the rank that serves it
   int rank = 0;
   int world_size = 1;
-  // The store's host, where it has one: links to other hosts use the interface that reaches it.
+  // The store's host, if it has one: links to other hosts use the interface that reaches it.
   std::string master_host = {};
 };
 
@@ -26,15 +26,15 @@ struct MeetingPoint {
 Result<MeetingPoint> find_meeting_point(const InitOptions& options, const Secret& secret, Deadline deadline);
 
 // All `world_size` ranks call this with the same `scope` over the same store. Agrees on a fresh
-// generation (keys of an earlier run are never mistaken for this one's), finds who shares a host
-// by probing, and connects every pair. Errors say who is missing, who claims a rank twice, who
+// generation (keys of an earlier run are never mistaken for this one's), finds by probing which
+// ranks share a host, and connects every pair. Errors name missing ranks, ranks that are claimed twice, and ranks that
 // died meanwhile.
 struct MeshOptions {
   std::string scope = {};  // e.g. "world" or "world/sub/3"
-  // Interface name or address for links to other hosts; empty: LOCKSTEP_INTERFACE, else by itself.
+  // Interface name or address for links to other hosts; empty: LOCKSTEP_INTERFACE, else automatic.
   std::string network_interface = {};
   int data_streams = 1;  // TCP connections for payload between two ranks of different hosts
-  // Ranks with different ids count as on different hosts, even if they are not; empty:
+  // Ranks with different ids are treated as ranks of different hosts, even if they are not; empty:
   // LOCKSTEP_HOST_ID. For tests of TCP on one machine.
   std::string host_id = {};
 };

@@ -1,4 +1,4 @@
-// What the ranks say when a group cannot be formed, and how soon.
+// What the ranks report when a group cannot be formed, and how soon.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ double seconds_since(Deadline::Clock::time_point start) {
   return std::chrono::duration<double>(Deadline::Clock::now() - start).count();
 }
 
-TEST(Rendezvous, AllRanksSayWhoIsMissing) {
+TEST(Rendezvous, AllRanksReportTheMissingOnes) {
   TcpPlace place;
   auto setups = world_of(5, place);
   setups.erase(setups.begin() + 3);
@@ -40,7 +40,7 @@ TEST(Rendezvous, AllRanksSayWhoIsMissing) {
   }
 }
 
-TEST(Rendezvous, WithoutRankZeroTheOthersSaySo) {
+TEST(Rendezvous, WithoutRankZeroTheOthersReportItMissing) {
   MemoryPlace place;
   auto setups = world_of(3, place);
   setups.erase(setups.begin());
@@ -72,7 +72,7 @@ TEST(Rendezvous, TwoProcessesThatClaimOneRankAreNamed) {
     EXPECT_THAT(mesh.status().message(), HasSubstr("two processes claim rank 1: " + pid + " on host"));
     EXPECT_THAT(mesh.status().message(), HasSubstr("and " + pid + " on host"));
   }
-  EXPECT_LT(seconds_since(start), 10) << "nobody waits for the deadline";
+  EXPECT_LT(seconds_since(start), 10) << "the ranks waited for the deadline";
 }
 
 TEST(Rendezvous, TwoProcessesThatClaimRankZeroAreNamed) {
@@ -106,7 +106,7 @@ TEST(Rendezvous, AnotherSecretIsRefused) {
   }
 }
 
-TEST(Rendezvous, TheEndOfTheStoreIsNoticedAtOnce) {
+TEST(Rendezvous, TheEndOfTheStoreIsDetectedAtOnce) {
   TcpPlace place;
   auto setups = world_of(3, place);
   setups.pop_back();
@@ -121,12 +121,12 @@ TEST(Rendezvous, TheEndOfTheStoreIsNoticedAtOnce) {
   stopper.join();
   for (const auto& mesh : meshes) {
     EXPECT_EQ(mesh.status().code(), StatusCode::peer_lost);
-    EXPECT_THAT(mesh.status().message(), AllOf(HasSubstr("lost the store at 127.0.0.1"), HasSubstr("look at its log")));
+    EXPECT_THAT(mesh.status().message(), AllOf(HasSubstr("lost the store at 127.0.0.1"), HasSubstr("check its log")));
   }
 }
 
-// A stranger who connects to the Unix listener and says nothing, and one who talks nonsense.
-TEST(Rendezvous, StrangersDoNotHoldUpTheRanks) {
+// One foreign client that connects to the Unix listener and sends nothing, and one that sends garbage.
+TEST(Rendezvous, ForeignClientsDoNotDelayTheRanks) {
   MemoryPlace place;
   auto setups = world_of(2, place);
   std::vector<Result<Mesh>> meshes;
@@ -147,7 +147,7 @@ TEST(Rendezvous, StrangersDoNotHoldUpTheRanks) {
   EXPECT_LT(seconds_since(start), 5) << "the time that a silent stranger is given";
 }
 
-// Joins over the file or the master that the environment names, and says what became of it.
+// Joins over the file or the master that the environment names, and prints the result.
 LOCKSTEP_PROCESS_ROLE(rendezvous_rank) {
   const char* file = std::getenv("RENDEZVOUS_TEST_FILE");
   const std::string method = file == nullptr ? "env://" : std::string("file://") + file;
@@ -158,7 +158,7 @@ LOCKSTEP_PROCESS_ROLE(rendezvous_rank) {
   }
   const auto point = find_meeting_point(options, Secret(), in_seconds(30));
   throw_if_error(point.status());
-  // Says when this rank has announced itself: from then on its end is everybody's concern.
+  // Prints a mark when this rank has announced itself: from then on its end affects all ranks.
   const std::string claim = claim_key(point->rank);
   std::thread herald([&] {
     if (point->store->get(claim, in_seconds(30)).ok()) lockstep::testing::print_mark("announced");
@@ -169,7 +169,7 @@ LOCKSTEP_PROCESS_ROLE(rendezvous_rank) {
   return mesh.ok() ? 0 : 1;
 }
 
-// Rank 3 never comes, so that the others still form the group when one of them is killed.
+// Rank 3 never joins, so that the others are still forming the group when one of them is killed.
 class KillDuringRendezvous : public ::testing::TestWithParam<int> {
  protected:
   static constexpr int kMissing = 3;
@@ -194,21 +194,21 @@ class KillDuringRendezvous : public ::testing::TestWithParam<int> {
     for (int rank = 0; rank < kMissing; ++rank) {
       if (rank == victim) continue;
       EXPECT_THAT(ranks.output(rank), HasSubstr(expected)) << ranks.report();
-      // The news came, and not the deadline of 30 s. That it comes within the promised second is for
-      // tests/fault to see, which run alone.
+      // They were notified before the deadline of 30 s. tests/fault, which run alone, check that it takes less than the
+      // promised second.
       EXPECT_LT(std::chrono::duration<double>(ranks.exit_status(rank)->when - start).count(), 10);
     }
   }
 };
 
-TEST_P(KillDuringRendezvous, AllOthersHearOfIt) {
+TEST_P(KillDuringRendezvous, AllOthersAreNotified) {
   const int victim = GetParam();
   auto ranks = lockstep::testing::start_ranks(kMissing, "rendezvous_rank", without_the_last(""));
   wait_until_announced(ranks);
   kill_and_expect_news(ranks, victim, victim == 0 ? "lost the store at" : "rank " + std::to_string(victim) + " (host");
 }
 
-TEST_P(KillDuringRendezvous, AFileStoreLeavesItToTheirPids) {
+TEST_P(KillDuringRendezvous, WithAFileStoreTheyAreFoundByPid) {
   const int victim = GetParam();
   FilePlace place;
   auto ranks = lockstep::testing::start_ranks(kMissing, "rendezvous_rank", without_the_last(place.path()));

@@ -28,7 +28,7 @@ std::optional<std::uint64_t> to_number(const std::string& text) {
   return value;
 }
 
-// The names of one thing; the first that is set counts.
+// Alternative names of one variable; the first that is set counts.
 using VariableNames = std::vector<const char*>;
 struct Variable {
   const char* name = nullptr;
@@ -41,7 +41,7 @@ std::optional<Variable> first_set(const Environment& environment, const Variable
   return std::nullopt;
 }
 
-// What a scheduler calls the numbers of a rank; each may have several names.
+// A scheduler's variables for the numbers of a rank; each may have several names.
 struct Names {
   const char* scheduler;
   VariableNames rank;
@@ -91,7 +91,7 @@ Result<SchedulerPlacement> read_numbers(const Environment& environment, const Na
   return placement;
 }
 
-// Sets the host from Slurm's list of hosts, where there is one.
+// Sets the host from Slurm's list of hosts, if there is one.
 Status set_host_of_slurm(const Environment& environment, SchedulerPlacement* placement) {
   const auto list = first_set(environment, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
   if (!list) return {};
@@ -120,7 +120,7 @@ Result<SchedulerPlacement> place_by_slurm(const Environment& environment, std::u
   LOCKSTEP_RETURN_IF_ERROR(
       read_number(environment, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"}, 1, &hosts));
   if (hosts && *hosts > placement->world_size) {
-    return wrong(fmt::format("Slurm says that {} ranks are on {} hosts; expected at least one on each",
+    return wrong(fmt::format("Slurm reports that {} ranks are on {} hosts; expected at least one on each",
                              placement->world_size, *hosts));
   }
   if (hosts == 1 || placement->world_size == 1) {
@@ -133,7 +133,7 @@ Result<SchedulerPlacement> place_by_slurm(const Environment& environment, std::u
   return placement;
 }
 
-// Open MPI and PMI name no hosts, but how many ranks are on this one.
+// Open MPI and PMI provide no host names, only the number of ranks on this host.
 Result<SchedulerPlacement> place_by_mpi(const Environment& environment, const Names& names,
                                         const VariableNames& job_names) {
   auto placement = read_numbers(environment, names);
@@ -187,7 +187,7 @@ Result<std::optional<SchedulerPlacement>> find_scheduler_placement(const Environ
                                 .local_world_size = {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"}},
                                {"PMI_JOBID"});
     if (!by_pmi.ok() || !step) return found(std::move(by_pmi));
-    // srun itself speaks PMI: then both say the same, and Slurm knows more.
+    // srun itself implements PMI: then both agree, and Slurm provides more.
     auto by_slurm = place_by_slurm(environment, *step);
     const bool same = by_slurm.ok() && by_slurm->rank == by_pmi->rank && by_slurm->world_size == by_pmi->world_size;
     return found(same ? std::move(by_slurm) : std::move(by_pmi));
@@ -199,7 +199,7 @@ Result<std::optional<SchedulerPlacement>> find_scheduler_placement(const Environ
 bool is_launched(const Environment& environment) {
   if (first_set(environment, {"RANK", "WORLD_SIZE"})) return true;
   const auto placement = find_scheduler_placement(environment);
-  // Variables that contradict each other are those of a launcher, too: forming the group says what is wrong.
+  // Contradictory variables come from a launcher too: forming the group reports the error.
   return !placement.ok() || placement->has_value();
 }
 
@@ -209,8 +209,8 @@ std::string slurm_hint(const Environment& environment) {
   const auto job = first_set(environment, {"SLURM_JOB_ID", "SLURM_JOBID"});
   if (!job || slurm_step(environment)) return "";
   return fmt::format(
-      " This is inside job {} of Slurm, but not a task of it: start the program with `srun`, and the ranks are found "
-      "by themselves.",
+      " This is inside job {} of Slurm, but not a task of it: start the program with `srun`, which defines the "
+      "ranks.",
       job->text);
 }
 

@@ -1,5 +1,5 @@
-// Which rank this is, where no launcher of ours said so but Slurm's srun, Open MPI's mpirun or a launcher that
-// speaks PMI (MPICH, Intel MPI, Cray) started the process. Pure: the environment is an argument.
+// Which rank this is, if the process was not started by Lockstep's launcher but by Slurm's srun, Open MPI's mpirun or a
+// launcher that implements PMI (MPICH, Intel MPI, Cray). Pure: the environment is an argument.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +17,24 @@ struct SchedulerPlacement {
   int world_size = 1;
   std::optional<int> local_rank = {};
   std::optional<int> local_world_size = {};
-  // Loopback where all ranks are on one host, else the first host of the job; empty where nobody said which.
+  // Loopback if all ranks are on one host, else the first host of the job; empty if that is unknown.
   std::string master_host;
   std::uint16_t master_port = 0;  // from the job's id, see port_of_job
 };
 
-// Nothing where the process was started by none of them. In a Slurm job only the tasks of `srun` count: the
-// shell of `sbatch` and `salloc` has Slurm's variables too, but is no rank. Where one launcher ran inside the
-// other, the inner one counts (mpirun within srun). Missing, malformed and contradictory variables are
-// invalid_argument, named.
+// Nothing if the process was started by none of them. In a Slurm job only the tasks of `srun` count: the shell of
+// `sbatch` and `salloc` has Slurm's variables too, but is not a rank. If one launcher ran inside the other, the inner
+// one counts (mpirun within srun). Missing, malformed and contradictory variables are invalid_argument, named.
 Result<std::optional<SchedulerPlacement>> find_scheduler_placement(const Environment& environment);
 
-// What the public is_launched() says, for this environment.
+// The result of the public is_launched(), for this environment.
 bool is_launched(const Environment& environment);
 
 // 10000 + (16 * job + step) mod 20000 for a numeric id, 10000 + FNV-1a-32(job) mod 20000 for another text, so
-// that the jobs of a host rarely meet, and below the ports that Linux gives away by itself. Empty: 29500.
+// that jobs on one host rarely collide, and below the ports that Linux assigns by itself. Empty: 29500.
 std::uint16_t port_of_job(const std::string& job, std::uint64_t step);
 
-// For the error where no rank is known: the sentence that explains why Slurm's variables were not used; empty
-// where there are none.
+// For the error if no rank is known: explains why Slurm's variables were not used; empty if there are none.
 std::string slurm_hint(const Environment& environment);
 
 }  // namespace lockstep

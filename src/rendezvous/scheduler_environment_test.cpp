@@ -75,13 +75,13 @@ TEST(SchedulerEnvironment, ATaskOfSrunIsARankOfItsStep) {
   EXPECT_EQ((*found)->local_rank, 1);
 }
 
-TEST(SchedulerEnvironment, OneHostMeetsAtLoopback) {
+TEST(SchedulerEnvironment, OneHostMeetsOnLoopback) {
   EXPECT_EQ(place(changed(kSlurm, {{"SLURM_STEP_NUM_NODES", "1"}})).master_host, "127.0.0.1");
   EXPECT_EQ(place(kOpenMpi).master_host, "127.0.0.1");
   EXPECT_EQ(place(kMpich).master_host, "127.0.0.1");
 }
 
-TEST(SchedulerEnvironment, TheShellOfABatchJobIsNoRank) {
+TEST(SchedulerEnvironment, TheShellOfABatchJobIsNotARank) {
   const Variables shell = {{"SLURM_JOB_ID", "4711"}, {"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}};
   EXPECT_THAT(error_of(shell), AllOf(HasSubstr("not set: RANK"), HasSubstr("inside job 4711 of Slurm"),
                                      HasSubstr("start the program with `srun`")));
@@ -91,7 +91,7 @@ TEST(SchedulerEnvironment, TheShellOfABatchJobIsNoRank) {
   EXPECT_THAT(error_of({}), Not(HasSubstr("Slurm")));
 }
 
-TEST(SchedulerEnvironment, IsLaunchedWhereSomebodySaysWhichRankThisIs) {
+TEST(SchedulerEnvironment, IsLaunchedIfALauncherDefinesTheRank) {
   for (const auto& variables : {kSlurm, kOpenMpi, kMpich, Variables{{"RANK", "0"}}, Variables{{"WORLD_SIZE", "1"}}}) {
     EXPECT_TRUE(is_launched(environment_of(variables)));
   }
@@ -100,7 +100,7 @@ TEST(SchedulerEnvironment, IsLaunchedWhereSomebodySaysWhichRankThisIs) {
   EXPECT_FALSE(is_launched(environment_of({{"SLURM_JOB_ID", "4711"}, {"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}})));
 }
 
-TEST(SchedulerEnvironment, WhatTheUserSaysWins) {
+TEST(SchedulerEnvironment, TheUsersVariablesTakePrecedence) {
   const auto by_hand = place(
       changed(kSlurm, {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29400"}}));
   EXPECT_EQ(by_hand.scheduler, "");
@@ -111,7 +111,7 @@ TEST(SchedulerEnvironment, WhatTheUserSaysWins) {
   EXPECT_EQ(other_master.master_host, "login");
   EXPECT_EQ(other_master.master_port, 29400);
   EXPECT_EQ(place(changed(kSlurm, {{"MASTER_PORT", "29400"}})).master_host, "node07");
-  // Half of it is a mistake, not a wish for the other half of Slurm's.
+  // Setting only half of them is a mistake, not a request to take the rest from Slurm.
   EXPECT_THAT(error_of(changed(kSlurm, {{"RANK", "0"}})), HasSubstr("not set: WORLD_SIZE"));
   const auto in_code = find_placement({.rank = 0, .world_size = 1}, environment_of(kSlurm));
   ASSERT_TRUE(in_code.ok());
@@ -148,7 +148,7 @@ TEST(SchedulerEnvironment, TheInnerLauncherCounts) {
   // mpirun starts a daemon on each host with srun: its children inherit the daemon's variables.
   EXPECT_EQ(place(changed(kSlurm, kOpenMpi)).scheduler, "Open MPI");
   EXPECT_EQ(place(changed(kSlurm, kMpich)).scheduler, "PMI");
-  // srun --mpi=pmi2 says the same in both ways.
+  // srun --mpi=pmi2 sets the same values in both ways.
   EXPECT_EQ(place(changed(kSlurm, {{"PMI_RANK", "3"}, {"PMI_SIZE", "6"}})).scheduler, "Slurm");
 }
 

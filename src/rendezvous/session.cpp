@@ -18,28 +18,28 @@ Result<std::unique_ptr<Session>> Session::join(std::shared_ptr<Store> store, con
 
 std::vector<std::string> Session::keys_of(const std::string& step) const {
   std::vector<std::string> keys;
-  for (const auto& member : members()) keys.push_back(agreement_.fate->key(step, member.rank));
+  for (const auto& member : members()) keys.push_back(agreement_.outcome->key(step, member.rank));
   return keys;
 }
 
 Status Session::await(std::span<const std::string> keys, const std::string& step) {
-  const Status status = agreement_.fate->await(keys, deadline());
+  const Status status = agreement_.outcome->await(keys, deadline());
   if (status.code() != StatusCode::timed_out) return status;
   std::vector<std::string> missing;
-  const auto there = store_->list(agreement_.fate->key(step + "/"));
+  const auto there = store_->list(agreement_.outcome->key(step + "/"));
   if (!there.ok()) return there.status();
   for (const auto& member : members()) {
-    if (!there->contains(agreement_.fate->key(step, member.rank))) missing.push_back(member.describe());
+    if (!there->contains(agreement_.outcome->key(step, member.rank))) missing.push_back(member.describe());
   }
   return Status(StatusCode::timed_out,
-                fmt::format("after {:.1f} s the ranks are not connected; not done with step '{}': {}",
+                fmt::format("after {:.1f} s the ranks are not connected; step '{}' is not complete on: {}",
                             store_->elapsed().count(), step, fmt::join(missing, ", ")));
 }
 
 Result<std::vector<std::string>> Session::collect(const std::string& step) {
   const auto keys = keys_of(step);
   LOCKSTEP_RETURN_IF_ERROR(await(keys, step));
-  const auto found = store_->list(agreement_.fate->key(step + "/"));
+  const auto found = store_->list(agreement_.outcome->key(step + "/"));
   if (!found.ok()) return found.status();
   std::vector<std::string> values;
   for (const auto& key : keys) {
@@ -50,10 +50,10 @@ Result<std::vector<std::string>> Session::collect(const std::string& step) {
   return values;
 }
 
-// All meet at rank 0, so that the others wait for one key instead of one for each rank.
+// Rank 0 collects all values, so that the others wait for one key instead of one for each rank.
 Result<std::vector<std::string>> Session::exchange(const std::string& step, const std::string& value) {
-  LOCKSTEP_RETURN_IF_ERROR(store_->set(agreement_.fate->key(step, self().rank), value));
-  const std::string all = agreement_.fate->key(step);
+  LOCKSTEP_RETURN_IF_ERROR(store_->set(agreement_.outcome->key(step, self().rank), value));
+  const std::string all = agreement_.outcome->key(step);
   if (self().rank == 0) {
     auto values = collect(step);
     if (values.ok()) LOCKSTEP_RETURN_IF_ERROR(store_->set(all, format(*values)));
@@ -75,14 +75,14 @@ Status Session::complete() {
   if (self().rank != 0) {
     // The will is withdrawn last: once rank 0 knows, it may end, and its store with it.
     (void)store_->remove(SessionStore::claim_key(self().rank));
-    LOCKSTEP_RETURN_IF_ERROR(store_->set(agreement_.fate->key(step, self().rank), ""));
-    agreement_.fate->withdraw();
+    LOCKSTEP_RETURN_IF_ERROR(store_->set(agreement_.outcome->key(step, self().rank), ""));
+    agreement_.outcome->withdraw();
     return {};
   }
-  LOCKSTEP_RETURN_IF_ERROR(store_->set(agreement_.fate->key(step, 0), ""));
+  LOCKSTEP_RETURN_IF_ERROR(store_->set(agreement_.outcome->key(step, 0), ""));
   const auto values = collect(step);
   if (!values.ok()) return values.status();
-  agreement_.fate->withdraw();
+  agreement_.outcome->withdraw();
   (void)store_->remove(SessionStore::claim_key(0));
   const auto rest = store_->list(id() + "/");
   if (!rest.ok()) return {};

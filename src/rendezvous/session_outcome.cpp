@@ -8,17 +8,17 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds kOutcomeCheckInterval{50};
-constexpr std::chrono::milliseconds kListenTime{500};
-// A connection to a process that died may break before the store has noticed the death, whose
-// reason says more.
+constexpr std::chrono::milliseconds kConfirmTime{500};
+// A connection to a process that died may break before the store detects the death, whose reason is more
+// informative.
 constexpr std::chrono::milliseconds kTimeForWills{200};
 
 }  // namespace
 
 FailureRecord ended(const MemberRecord& member) {
   return {Status(StatusCode::peer_lost,
-                 fmt::format("{} ended, or lost its connection to the store, while the group was being formed; look "
-                             "at its log",
+                 fmt::format("{} ended, or lost its connection to the store, while the group was being formed; check "
+                             "its log",
                              member.describe())),
           member.rank};
 }
@@ -37,7 +37,7 @@ Status SessionOutcome::begin() {
   return {};
 }
 
-Status SessionOutcome::look_for_record() {
+Status SessionOutcome::read_record() {
   const auto value = store_.peek(key("failed"));
   if (!value.ok()) return value.status();
   if (!*value) return {};
@@ -57,7 +57,7 @@ Status SessionOutcome::record(const FailureRecord& failure) {
 
 Status SessionOutcome::check() {
   if (failure_) return failure_->status;
-  LOCKSTEP_RETURN_IF_ERROR(look_for_record());
+  LOCKSTEP_RETURN_IF_ERROR(read_record());
   if (has_wills_) return {};
   for (const auto& member : watched_) {
     if (known_to_have_ended(member, store_.self())) return record_end_of(member);
@@ -72,7 +72,7 @@ Status SessionOutcome::await(std::span<const std::string> keys, Deadline until) 
     if (!there.ok()) return there.status();
     if (*there) return {};
     LOCKSTEP_RETURN_IF_ERROR(check());
-    if (until.expired()) return Status(StatusCode::timed_out, "the time to form the group is over");
+    if (until.expired()) return Status(StatusCode::timed_out, "the time to form the group has expired");
   }
 }
 
@@ -80,19 +80,19 @@ Status SessionOutcome::decide(const Status& why) {
   if (!failure_ && (why.code() == StatusCode::peer_lost || why.code() == StatusCode::unavailable)) {
     const std::string failed = key("failed");
     (void)store_.await(std::span(&failed, 1), kTimeForWills);
-    (void)look_for_record();
+    (void)read_record();
   }
   return failure_ ? failure_->status : record({why, -1});
 }
 
 Status SessionOutcome::conclude(const Status& why) {
   const Status reason = decide(why);
-  if (failure_) tell_or_listen();
+  if (failure_) confirm_or_wait();
   withdraw();
   return reason;
 }
 
-void SessionOutcome::tell_or_listen() {
+void SessionOutcome::confirm_or_wait() {
   if (store_.self().rank != 0) {
     (void)store_.set(key("told", store_.self().rank), "");
     return;
@@ -101,7 +101,7 @@ void SessionOutcome::tell_or_listen() {
   for (const auto& member : watched_) {
     if (member.rank > 0 && member.rank != failure_->gone_rank) told.push_back(key("told", member.rank));
   }
-  (void)store_.await(told, kListenTime);
+  (void)store_.await(told, kConfirmTime);
 }
 
 void SessionOutcome::withdraw() { (void)store_.withdraw_last_will(key("failed")); }

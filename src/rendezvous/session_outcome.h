@@ -1,8 +1,8 @@
-// Whether a group that is being formed still can be: one reason for failure, the same on all ranks.
+// Whether a group that is being formed has failed: one reason, the same on all ranks.
 //
-// The reason lives under one key of the session. Whoever fails writes it there; so does the store,
-// as last will, when a process ends. Where the store knows no last wills, processes of this machine
-// are looked up by pid instead. Used by one thread.
+// The reason is stored under one key of the session. A rank that fails writes it there; so does the store, as last
+// will, when a process ends. If the store has no last wills, processes of this machine are looked up by pid instead.
+// Used by one thread.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-// What becomes known when the process of `member` has ended.
+// The failure that is recorded when the process of `member` has ended.
 FailureRecord ended(const MemberRecord& member);
 
 class SessionOutcome {
@@ -29,31 +29,31 @@ class SessionOutcome {
   const std::string& session() const { return session_; }
   SessionStore& store() { return store_; }
 
-  // Leaves the last will.
+  // Sets the last will.
   Status begin();
-  // Who takes part, as far as this rank has to know: looked up by pid, and waited for when rank 0
-  // has told the reason of a failure.
+  // The members that this rank watches: it looks them up by pid, and rank 0 waits for them to read the reason of a
+  // failure.
   void watch(std::vector<MemberRecord> members) { watched_ = std::move(members); }
 
-  // Ok while nobody has failed. One round trip.
+  // Ok while no rank has failed. One round trip.
   Status check();
   // The process of `member` has ended. Returns the reason that all ranks see.
   Status record_end_of(const MemberRecord& member) { return record(ended(member)); }
-  // Waits for all keys, checking now and then; the failure, or timed_out when `until` has passed.
+  // Waits for all keys, with periodic checks; returns the failure, or timed_out when `until` has passed.
   Status await(std::span<const std::string> keys, Deadline until);
 
   // Records `why` unless there is a reason already. Returns the reason that all ranks see.
   Status decide(const Status& why);
-  // Ends the session: decides, sees to it that the others can read the reason, withdraws the will.
+  // Ends the session: decides, ensures that the others can read the reason, withdraws the will.
   // Rank 0, whose process may serve the store, waits up to 0.5 s until the others have read it.
   Status conclude(const Status& why);
-  // The rank is done: its end is no longer anybody's concern here.
+  // The rank is done: its end no longer affects the session.
   void withdraw();
 
  private:
-  Status look_for_record();
+  Status read_record();
   Status record(const FailureRecord& failure);
-  void tell_or_listen();
+  void confirm_or_wait();
 
   SessionStore& store_;
   const std::string session_;

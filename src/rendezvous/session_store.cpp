@@ -40,7 +40,7 @@ Status SessionStore::explain(const Status& status) const {
     case StatusCode::closed:
       return Status(StatusCode::peer_lost,
                     fmt::format("lost {} while the group was being formed, so the process that serves it ({} or the "
-                                "launcher) has ended or cannot be reached; look at its log ({})",
+                                "launcher) has ended or cannot be reached; check its log ({})",
                                 describe(), leader_ ? leader_->describe() : "rank 0", status.message()));
     default: return status;
   }

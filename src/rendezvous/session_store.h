@@ -1,12 +1,12 @@
-// The store as one rank sees it while a group is being formed: the names of the keys, and errors
-// that say what the loss of the store means.
+// One rank's view of the store while a group is being formed: the names of the keys, and errors that explain the loss
+// of the store.
 //
 // Keys of one scope (docs/rendezvous.md):
 //   claim/<rank>           MemberRecords, appended: every process that ever claimed the rank
 //   invitation/<nonce>     rank 0's answer to one of them
 //   gone/<nonce>           last will: that process ended before it was invited
-//   <session>/failed       FailureRecord: the group will not be formed; also everybody's last will
-//   <session>/<step>/<rank>, <session>/<step>    what each rank gave, and all of it together
+//   <session>/failed       FailureRecord: the group will not be formed; also every rank's last will
+//   <session>/<step>/<rank>, <session>/<step>    each rank's value, and all of them together
 #pragma once
 
 #include <chrono>
@@ -42,7 +42,7 @@ class SessionStore {
   static std::string invitation_key(const std::string& nonce);
 
   // Each is one round trip, except await, and is bounded by the deadline and a short grace period,
-  // so that a last look at the store is possible when the deadline has passed.
+  // so that a last read is possible when the deadline has passed.
   Status set(const std::string& key, const std::string& value);
   Status append(const std::string& key, const std::string& value);
   // Sets the key if it is absent; returns the value that it has afterwards.
@@ -51,7 +51,7 @@ class SessionStore {
   // The value now; nullopt if absent.
   Result<std::optional<std::string>> peek(const std::string& key);
   Result<std::map<std::string, std::string>> list(const std::string& prefix);
-  // Waits at most `slice`: false or nullopt if it was not long enough.
+  // Waits at most `slice`; false or nullopt if the keys are still missing.
   Result<bool> await(std::span<const std::string> keys, std::chrono::milliseconds slice);
   Result<std::optional<std::string>> await(const std::string& key, std::chrono::milliseconds slice);
   Result<bool> set_last_will(const std::string& key, const std::string& value);

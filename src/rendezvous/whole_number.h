@@ -1,4 +1,4 @@
-// Numbers from people: environment variables and URL queries.
+// Numbers that users write: environment variables and URL queries.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// The largest world that is accepted; larger numbers are taken for mistakes.
+// The largest world that is accepted; larger numbers are considered mistakes.
 inline constexpr int kMaxWorldSize = 65536;
 
 // Decimal digits only, `minimum` to `maximum`. The error names `name`, the text and what is expected.

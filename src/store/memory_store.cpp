@@ -10,7 +10,7 @@ namespace lockstep {
 struct MemoryStore::Shared {
   explicit Shared(const StoreLimits& limits) : state(limits) {}
 
-  // With the mutex held: until all keys exist.
+  // With the mutex held: waits until all keys exist.
   Status wait(std::unique_lock<std::mutex>& lock, std::span<const std::string> keys, Deadline deadline,
               const std::string& store) {
     if (state.has_all(keys)) return {};
@@ -40,7 +40,7 @@ Status MemoryStore::set(const std::string& key, const std::string& value, Deadli
 
 Result<std::string> MemoryStore::get(const std::string& key, Deadline deadline) {
   std::unique_lock lock(shared_->mutex);
-  // Again after waking: somebody may have removed the key before this thread had the mutex.
+  // Checked again after waking: the key may have been removed before this thread had the mutex.
   while (true) {
     LOCKSTEP_RETURN_IF_ERROR(shared_->wait(lock, {&key, 1}, deadline, describe()));
     if (const std::string* value = shared_->state.find(key)) return *value;

@@ -1,4 +1,4 @@
-// What every store promises (lockstep/store/store.h), run on all of them.
+// The contract of lockstep/store/store.h, tested on every store.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 using testing::HasSubstr;
 using testing::Not;
 
-// One shared store, and as many clients of it as a test wants.
+// One shared store, and as many clients of it as a test needs.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -71,7 +71,7 @@ template <typename Inner>
 class PrefixBackend final : public Backend {
  public:
   explicit PrefixBackend(const StoreLimits& limits) : inner_(limits) {
-    // A neighbour whose keys must never show.
+    // Another prefix whose keys must never be visible.
     EXPECT_TRUE(inner_.client()->set("other/key", "neighbour", Deadline::after(30s)).ok());
     EXPECT_TRUE(inner_.client()->set("view", "neighbour", Deadline::after(30s)).ok());
   }
@@ -135,15 +135,15 @@ TEST_P(StoreConformance, GetWaitsUntilTheKeyExists) {
 TEST_P(StoreConformance, GetGivesUpAtItsDeadlineAndNamesTheKey) {
   const auto store = client();
   const auto began = Deadline::Clock::now();
-  const auto result = store->get("nobody/sets/this", briefly());
+  const auto result = store->get("never/set", briefly());
   const auto took = Deadline::Clock::now() - began;
   ASSERT_EQ(result.status().code(), StatusCode::timed_out);
-  EXPECT_THAT(result.status().message(), HasSubstr("nobody/sets/this"));
+  EXPECT_THAT(result.status().message(), HasSubstr("never/set"));
   EXPECT_GE(took, 30ms);
   EXPECT_LT(took, 10s);
-  // The store goes on.
-  EXPECT_TRUE(store->set("nobody/sets/this", "after all", soon()).ok());
-  EXPECT_EQ(store->get("nobody/sets/this", Deadline::after(0s)).value(), "after all");
+  // The store still works.
+  EXPECT_TRUE(store->set("never/set", "after all", soon()).ok());
+  EXPECT_EQ(store->get("never/set", Deadline::after(0s)).value(), "after all");
 }
 
 TEST_P(StoreConformance, WaitNamesExactlyTheMissingKeys) {
@@ -157,7 +157,7 @@ TEST_P(StoreConformance, WaitNamesExactlyTheMissingKeys) {
   EXPECT_THAT(status.message(), Not(HasSubstr("present'")));
 }
 
-TEST_P(StoreConformance, WaitEndsWhenTheLastOfSeveralKeysComes) {
+TEST_P(StoreConformance, WaitEndsWhenTheLastOfSeveralKeysIsSet) {
   const auto waiter = client();
   const auto writer = client();
   std::atomic<bool> ready{false};
@@ -174,12 +174,12 @@ TEST_P(StoreConformance, WaitEndsWhenTheLastOfSeveralKeysComes) {
   thread.join();
 }
 
-TEST_P(StoreConformance, WaitForNothingIsOver) {
+TEST_P(StoreConformance, WaitForNoKeysReturnsAtOnce) {
   EXPECT_TRUE(client()->wait({}, briefly()).ok());
   EXPECT_TRUE(client()->check({}, soon()).value());
 }
 
-TEST_P(StoreConformance, AWaitDoesNotHoldUpOtherThreadsOfTheClient) {
+TEST_P(StoreConformance, AWaitDoesNotBlockOtherThreadsOfTheClient) {
   const auto store = client();
   std::vector<std::thread> waiters;
   for (int i = 0; i < 3; ++i) {
@@ -190,7 +190,7 @@ TEST_P(StoreConformance, AWaitDoesNotHoldUpOtherThreadsOfTheClient) {
   for (auto& thread : waiters) thread.join();
 }
 
-TEST_P(StoreConformance, AShortDeadlineBesideALongOneIsKept) {
+TEST_P(StoreConformance, AShortDeadlineIsMetBesideALongOne) {
   const auto store = client();
   std::thread patient([&] { EXPECT_TRUE(store->get("patient", soon()).ok()); });
   EXPECT_EQ(store->get("impatient", briefly()).status().code(), StatusCode::timed_out);
@@ -217,7 +217,7 @@ TEST_P(StoreConformance, AddCountsFromManyThreadsAndClients) {
   EXPECT_EQ(shared->get("counter", soon()).value(), std::to_string(kThreads * kRounds));
 }
 
-TEST_P(StoreConformance, AddRefusesWhatIsNotANumberAndOverflow) {
+TEST_P(StoreConformance, AddRejectsNonNumbersAndOverflow) {
   const auto store = client();
   ASSERT_TRUE(store->set("text", "12x", soon()).ok());
   EXPECT_EQ(store->add("text", 1, soon()).status().code(), StatusCode::invalid_argument);
@@ -257,7 +257,7 @@ TEST_P(StoreConformance, CompareSetHasOneWinner) {
   }
 }
 
-TEST_P(StoreConformance, RemoveSaysWhetherTheKeyExisted) {
+TEST_P(StoreConformance, RemoveReturnsWhetherTheKeyExisted) {
   const auto store = client();
   EXPECT_FALSE(store->remove("r", soon()).value());
   ASSERT_TRUE(store->set("r", "1", soon()).ok());
@@ -274,7 +274,7 @@ TEST_P(StoreConformance, CheckNeedsAllKeys) {
   EXPECT_TRUE(store->check(std::vector<std::string>{"k1", "k2"}, soon()).value());
 }
 
-TEST_P(StoreConformance, ListGivesThePairsOfThePrefixInOrder) {
+TEST_P(StoreConformance, ListReturnsThePairsOfThePrefixInOrder) {
   const auto store = client();
   for (const char* key : {"l/b", "l/a", "l", "m/a", "l/a/c", "key"}) ASSERT_TRUE(store->set(key, key, soon()).ok());
   const std::map<std::string, std::string> expected = {{"l/a", "l/a"}, {"l/a/c", "l/a/c"}, {"l/b", "l/b"}};

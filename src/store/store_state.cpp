@@ -44,8 +44,8 @@ Status missing_keys_error(std::span<const std::string> missing, const std::strin
     names += key_text(key);
   }
   if (missing.size() > kShownKeys) names += fmt::format(" and {} more", missing.size() - kShownKeys);
-  return Status(StatusCode::timed_out, fmt::format("nobody set {} {} in {} before the deadline",
-                                                   missing.size() == 1 ? "key" : "keys", names, store));
+  return Status(StatusCode::timed_out,
+                fmt::format("timed out waiting for {} {} in {}", missing.size() == 1 ? "key" : "keys", names, store));
 }
 
 Status StoreState::check_room(const std::string& key, std::size_t new_value_bytes) const {
@@ -158,7 +158,7 @@ std::map<std::string, std::string> StoreState::list(const std::string& prefix) c
 }
 
 bool StoreState::find_missing(Waiter& waiter) const {
-  // Around once from where it stands: a key before that was seen may have been removed since.
+  // Checks all keys, starting at its position: a key that existed before may have been removed since.
   for (std::size_t i = 0; i < waiter.keys.size(); ++i) {
     const std::size_t position = (waiter.position + i) % waiter.keys.size();
     if (values_.contains(waiter.keys[position])) continue;

@@ -1,4 +1,4 @@
-// The keys of a store and who waits for them: the one state machine behind MemoryStore,
+// The keys of a store and the waits for them: the state machine behind MemoryStore,
 // TcpStoreServer and FileStore's replica. Not thread-safe; never blocks.
 #pragma once
 
@@ -20,8 +20,8 @@ class StoreState {
  public:
   explicit StoreState(const StoreLimits& limits) : limits_(limits) {}
 
-  // These do what Store says; an error has changed nothing. A change runs the callbacks of the
-  // waiters that it completes before it returns.
+  // These implement Store; an error leaves everything unchanged. A change runs the callbacks of the waiters that it
+  // completes before it returns.
   Status set(const std::string& key, const std::string& value);
   Result<std::int64_t> add(const std::string& key, std::int64_t amount);
   Result<std::string> compare_set(const std::string& key, const std::optional<std::string>& expected,
@@ -29,7 +29,7 @@ class StoreState {
   bool remove(const std::string& key);
   Result<std::size_t> append(const std::string& key, const std::string& value);
 
-  // nullptr where absent; valid until the next change.
+  // nullptr if absent; valid until the next change.
   const std::string* find(const std::string& key) const;
   bool has_all(std::span<const std::string> keys) const;
   // In the order given.
@@ -40,7 +40,7 @@ class StoreState {
   // state. At least one key must be missing now.
   using WaiterId = std::uint64_t;
   WaiterId add_waiter(std::vector<std::string> keys, std::function<void()> on_ready);
-  // Nothing, where it has run already.
+  // Does nothing if it has already run.
   void remove_waiter(WaiterId id);
 
   const StoreLimits& limits() const { return limits_; }
@@ -48,14 +48,14 @@ class StoreState {
  private:
   struct Waiter {
     std::vector<std::string> keys;
-    std::size_t position = 0;  // keys_[position] is missing, and the waiter stands in its queue
+    std::size_t position = 0;  // keys_[position] is missing, and the waiter is in its queue
     std::function<void()> on_ready;
   };
 
   Status check_room(const std::string& key, std::size_t new_value_bytes) const;
   void store(const std::string& key, std::string value);
   void run_waiters(const std::string& key);
-  // Moves on to a key that is missing; false if there is none.
+  // Moves the waiter to the queue of a missing key; false if there is none.
   bool find_missing(Waiter& waiter) const;
 
   const StoreLimits limits_;

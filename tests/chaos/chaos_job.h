@@ -1,4 +1,5 @@
-// An elastic training on several hosts (network namespaces), one `lockstep run` on each, and hands to break it with.
+// An elastic training on several hosts (network namespaces), one `lockstep run` on each, and functions that inject
+// faults.
 #pragma once
 
 #include <sys/types.h>
@@ -29,10 +30,10 @@ struct ChaosOptions {
 class ChaosJob {
  public:
   ChaosJob(const ChaosOptions& options, HostSet& hosts);
-  // Kills what is left.
+  // Kills all remaining processes.
   ~ChaosJob();
 
-  // The launcher of a host, again where it was killed.
+  // Starts the launcher of a host, or restarts it after it was killed.
   void start_node(int host);
   bool node_runs(int host) const;
   // kill -9 of the launcher; its ranks die with it.
@@ -64,7 +65,7 @@ class ChaosJob {
   std::vector<std::optional<ProcessSet>> nodes_;
   std::string earlier_;                        // reports of launchers that were killed
   std::map<std::string, std::uint64_t> read_;  // how far each log was read
-  std::set<pid_t> committed_;                  // who has committed a step
+  std::set<pid_t> committed_;                  // pids of ranks that have committed a step
   std::int64_t newest_ = -1;
 };
 

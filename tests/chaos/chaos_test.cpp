@@ -1,5 +1,5 @@
-// Chaos: an elastic training on three hosts, disturbed again and again in a way that a seed decides. After each fault
-// it must go on within a bound, and in the end nothing may be lost, repeated, different or left behind.
+// Chaos: an elastic training on three hosts with random faults from a seed. After each fault it must continue within a
+// time limit, and at the end no sample may be lost or repeated, no rank may differ, and no process may be left over.
 //
 //   LOCKSTEP_CHAOS_FAULTS=200 LOCKSTEP_CHAOS_SEED=7 build/dev/tests/chaos/chaos_tests     (or tools/chaos 200 7)
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ class Chaos : public ::testing::Test {
   int any(int count) { return static_cast<int>(random_() % static_cast<unsigned>(count)); }
   static void wait(int time_ms) { std::this_thread::sleep_for(milliseconds(time_ms)); }
 
-  // One fault and its end, where it has one; says what it did.
+  // Injects one fault, ends it if it has an end, and returns a description.
   std::string disturb(ChaosJob& job, HostSet& hosts) {
     const std::vector<pid_t> ranks = job.ranks();
     switch (any(8)) {
@@ -54,7 +54,7 @@ class Chaos : public ::testing::Test {
       case 4: {
         if (ranks.empty()) return "nothing: no rank runs";
         const pid_t victim = ranks[static_cast<std::size_t>(any(static_cast<int>(ranks.size())))];
-        // Below the heartbeat limit, or long enough to be left behind.
+        // Shorter than the peer timeout, or long enough to be left behind.
         const int time_ms = any(2) == 0 ? 50 + any(500) : 5000 + any(2000);
         ::kill(victim, SIGSTOP);
         wait(time_ms);
@@ -71,7 +71,7 @@ class Chaos : public ::testing::Test {
       }
       default: {
         const int host = any(hosts.size());
-        // The launcher that keeps the nodes' store is on one of them, and the first rank too.
+        // One of the hosts has the coordinator, and one the first rank.
         job.kill_node(host);
         const int time_ms = any(3000);
         wait(time_ms);
@@ -98,16 +98,16 @@ TEST_F(Chaos, CostsNothingThatWasCommitted) {
                   .epochs = 0,
                   .finish = folder_ + "/finish",
                   .step_ms = 10,
-                  .heartbeat_ms = 2000,
-                  .silence_ms = 2000};
+                  .peer_timeout_ms = 2000,
+                  .silent_timeout_ms = 2000};
   ChaosJob job(options, hosts);
   for (int host = 0; host < options.hosts; ++host) job.start_node(host);
   ASSERT_TRUE(job.wait_for_step(3, in_seconds(120))) << "seed " << seed << "\n" << job.report();
 
   for (int fault = 0; fault < faults; ++fault) {
-    // Newcomers get in, and no fault takes everybody who has the state: that would rightly be the end of the job.
+    // Newcomers must join first, so that no fault hits all ranks that have the state: that would rightly end the job.
     ASSERT_TRUE(job.wait_for_holders(5, in_seconds(90)))
-        << "newcomers are not let in before fault " << fault << ", seed " << seed << "\n"
+        << "newcomers did not join before fault " << fault << ", seed " << seed << "\n"
         << job.report();
     const std::string what = disturb(job, hosts);
     const auto begin = std::chrono::steady_clock::now();
@@ -116,13 +116,13 @@ TEST_F(Chaos, CostsNothingThatWasCommitted) {
                                                              << what << "), seed " << seed << ", step " << step << "\n"
                                                              << job.report();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    std::printf("fault %d: %s; goes on after %.1f s, at step %ld, with %zu ranks\n", fault, what.c_str(), took.count(),
-                job.newest_step(), job.ranks().size());
+    std::printf("fault %d: %s; continued after %.1f s, at step %ld, with %zu ranks\n", fault, what.c_str(),
+                took.count(), job.newest_step(), job.ranks().size());
     std::fflush(stdout);
     wait(any(1500));
   }
 
-  // Whoever came when all others had ended would wait for them.
+  // A rank that joined after all others had ended would wait for them.
   ASSERT_TRUE(job.wait_for_holders(6, in_seconds(90))) << "seed " << seed << "\n" << job.report();
   ASSERT_TRUE(job.finish(in_seconds(180))) << "seed " << seed << "\n" << job.report();
   EXPECT_TRUE(job.all_succeeded()) << job.report();

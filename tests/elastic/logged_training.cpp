@@ -54,9 +54,9 @@ int run_logged_training(const TrainingPlan& plan) {
   Log log(plan.folder);
   elastic::State state{.model = *model, .optimizer = optimizer};
   state.sampler = DistributedSamplerState{.seed = 3, .dataset_size = plan.samples};
-  elastic::Options options{.peer_timeout = std::chrono::milliseconds(plan.heartbeat_ms),
-                           .silent_timeout = std::chrono::milliseconds(plan.silence_ms)};
-  if (plan.shortage_ms > 0) options.quorum_timeout = std::chrono::milliseconds(plan.shortage_ms);
+  elastic::Options options{.peer_timeout = std::chrono::milliseconds(plan.peer_timeout_ms),
+                           .silent_timeout = std::chrono::milliseconds(plan.silent_timeout_ms)};
+  if (plan.quorum_timeout_ms > 0) options.quorum_timeout = std::chrono::milliseconds(plan.quorum_timeout_ms);
   if (!plan.snapshots.empty()) {
     options.on_give_up = [&](const std::string&) {
       checkpoint::Snapshots(plan.snapshots, {.alone = true}).save(state);
@@ -67,7 +67,7 @@ int run_logged_training(const TrainingPlan& plan) {
       state,
       [&](elastic::Context& context) {
         DistributedDataParallel ddp(model, {.sample_weighted = true});
-        // All ranks decide the same: the first one looks.
+        // All ranks must decide alike: rank 0 checks, the others get its result.
         const auto is_over = [&] {
           if (plan.epochs > 0) return context.epoch() >= plan.epochs;
           torch::Tensor over = torch::full({1}, ::access(plan.finish.c_str(), F_OK) == 0 ? 1 : 0, torch::kLong);

@@ -1,10 +1,10 @@
-// A small elastic training that logs what it does, and what its log must say afterwards.
+// A small elastic training that logs what it does, and the checks of its log.
 //
 // Every process appends to a file of its own in a folder: "begin <epoch> <step> <generation> <rank> <size> <sample>..."
 // before it computes a step, and "commit <epoch> <step> <generation> <rank> <hash of parameters> <loss>" after it. A
-// step that some process committed was begun by all ranks of its generation, so the begin lines say which samples it
-// used. Where a step was committed in two generations, the later one counts: whoever committed the earlier one was
-// lost.
+// step that some process committed was started by all ranks of its generation, so the begin lines show which samples it
+// used. If a step was committed in two generations, the later one counts: the processes that committed the earlier one
+// were lost.
 #pragma once
 
 #include <cstdint>
@@ -21,22 +21,22 @@ struct TrainingPlan {
   int epochs = 3;  // 0: until the file `finish` exists
   std::string finish = {};
   int step_ms = 0;  // a pause in each step
-  int heartbeat_ms = 10000;
-  int silence_ms = 5000;
-  int shortage_ms = 0;         // 0: the default
-  std::string snapshots = {};  // a folder: goes on from what is there, and saves there when it gives up
+  int peer_timeout_ms = 10000;
+  int silent_timeout_ms = 5000;
+  int quorum_timeout_ms = 0;   // 0: the default
+  std::string snapshots = {};  // a folder: resumes from its newest snapshot, and saves there when the job gives up
 
-  // From and to variables: LOG_FOLDER, SAMPLES, BATCH, EPOCHS, FINISH, STEP_MS, HEARTBEAT_MS, SILENCE_MS,
-  // SHORTAGE_MS, SNAPSHOTS.
+  // From and to variables: LOG_FOLDER, SAMPLES, BATCH, EPOCHS, FINISH, STEP_MS, PEER_TIMEOUT_MS, SILENT_TIMEOUT_MS,
+  // QUORUM_TIMEOUT_MS, SNAPSHOTS.
   static TrainingPlan from_environment();
   std::map<std::string, std::string> variables() const;
 };
 
-// Trains in this process; the exit code. Defined where torch is at hand.
+// Trains in this process and returns the exit code. Defined only in targets that link torch.
 int run_logged_training(const TrainingPlan& plan);
 
 struct TrainingLog {
-  std::vector<std::string> problems;  // empty: everything holds
+  std::vector<std::string> problems;  // empty: all checks passed
   std::int64_t steps = 0;             // committed
   int epochs = 0;                     // completed
   int generations = 0;

@@ -1,4 +1,4 @@
-// Elastic jobs of real processes whose state is a counter: who goes on after what.
+// Elastic jobs of real processes whose state is a counter: which processes continue after which fault.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace lockstep::testing {
 namespace {
 
-// However many generations it lived in, a process ends with the descriptors and threads that it began with.
+// Regardless of the number of generations, a process ends with the descriptors and threads that it started with.
 LOCKSTEP_PROCESS_ROLE(counting) {
   const NothingLeftBehind nothing;
   const int code = run_counting_rank();
@@ -49,22 +49,22 @@ class ElasticJob : public ::testing::Test {
 
 TEST_F(ElasticJob, RunsUndisturbed) {
   ProcessSet ranks = start(3);
-  for (int rank = 0; rank < 3; ++rank) expect_line(ranks, rank, fmt::format("life 1 rank {} of 3 step 0", rank));
+  for (int rank = 0; rank < 3; ++rank) expect_line(ranks, rank, fmt::format("generation 1 rank {} of 3 step 0", rank));
   finish();
   ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
   EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
 }
 
-TEST_F(ElasticJob, SurvivorsGoOnInOrderWhoeverDies) {
+TEST_F(ElasticJob, SurvivorsContinueInOrderWhicheverRankDies) {
   for (const int victim : {0, 1, 3}) {
     std::filesystem::remove(folder_ + "/finish");
     std::filesystem::remove(folder_ + "/roster");
     ProcessSet ranks = start(4);
-    for (int rank = 0; rank < 4; ++rank) expect_line(ranks, rank, "life 1");
+    for (int rank = 0; rank < 4; ++rank) expect_line(ranks, rank, "generation 1");
     ranks.kill(victim, SIGKILL);
     for (int rank = 0, next = 0; rank < 4; ++rank) {
       if (rank == victim) continue;
-      expect_line(ranks, rank, fmt::format("life 2 rank {} of 3", next++));
+      expect_line(ranks, rank, fmt::format("generation 2 rank {} of 3", next++));
     }
     finish();
     ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
@@ -74,9 +74,9 @@ TEST_F(ElasticJob, SurvivorsGoOnInOrderWhoeverDies) {
   }
 }
 
-TEST_F(ElasticJob, TheLastOneGoesOnAlone) {
+TEST_F(ElasticJob, TheLastSurvivorContinuesAlone) {
   ProcessSet ranks = start(4);
-  for (int rank = 0; rank < 4; ++rank) expect_line(ranks, rank, "life 1");
+  for (int rank = 0; rank < 4; ++rank) expect_line(ranks, rank, "generation 1");
   for (const int victim : {0, 1, 2}) ranks.kill(victim, SIGKILL);
   expect_line(ranks, 3, "rank 0 of 1");
   finish();
@@ -84,9 +84,9 @@ TEST_F(ElasticJob, TheLastOneGoesOnAlone) {
   EXPECT_TRUE(ranks.exit_status(3)->success()) << ranks.report();
 }
 
-TEST_F(ElasticJob, ANewcomerGetsInAndHasTheState) {
+TEST_F(ElasticJob, ANewcomerJoinsAndReceivesTheState) {
   ProcessSet ranks = start(2);
-  for (int rank = 0; rank < 2; ++rank) expect_line(ranks, rank, "life 1");
+  for (int rank = 0; rank < 2; ++rank) expect_line(ranks, rank, "generation 1");
   ProcessSet newcomer = start_newcomer();
   expect_line(newcomer, 0, "rank 2 of 3 step");
   finish();
@@ -95,9 +95,9 @@ TEST_F(ElasticJob, ANewcomerGetsInAndHasTheState) {
   EXPECT_TRUE(ranks.all_succeeded() && newcomer.all_succeeded()) << ranks.report() << newcomer.report();
 }
 
-TEST_F(ElasticJob, AReplacementMakesItWholeAgainEvenForRankZero) {
+TEST_F(ElasticJob, AReplacementRestoresTheSizeEvenAfterTheLossOfRankZero) {
   ProcessSet ranks = start(3);
-  for (int rank = 0; rank < 3; ++rank) expect_line(ranks, rank, "life 1");
+  for (int rank = 0; rank < 3; ++rank) expect_line(ranks, rank, "generation 1");
   ranks.kill(0, SIGKILL);
   ProcessSet newcomer = start_newcomer();
   expect_line(newcomer, 0, "rank 2 of 3 step");
@@ -107,13 +107,13 @@ TEST_F(ElasticJob, AReplacementMakesItWholeAgainEvenForRankZero) {
   EXPECT_TRUE(newcomer.all_succeeded()) << newcomer.report();
 }
 
-TEST_F(ElasticJob, AStoppedProcessIsLeftBehindAndComesBack) {
-  environment_["HEARTBEAT_MS"] = "1000";
-  environment_["SILENCE_MS"] = "1000";
+TEST_F(ElasticJob, AStoppedProcessIsLeftBehindAndRejoins) {
+  environment_["PEER_TIMEOUT_MS"] = "1000";
+  environment_["SILENT_TIMEOUT_MS"] = "1000";
   ProcessSet ranks = start(3);
-  for (int rank = 0; rank < 3; ++rank) expect_line(ranks, rank, "life 1");
+  for (int rank = 0; rank < 3; ++rank) expect_line(ranks, rank, "generation 1");
   ranks.kill(0, SIGSTOP);
-  expect_line(ranks, 1, "life 2 rank 0 of 2");
+  expect_line(ranks, 1, "generation 2 rank 0 of 2");
   ranks.kill(0, SIGCONT);
   expect_line(ranks, 0, "rank 2 of 3");
   finish();
@@ -121,23 +121,23 @@ TEST_F(ElasticJob, AStoppedProcessIsLeftBehindAndComesBack) {
   EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
 }
 
-TEST_F(ElasticJob, BelowTheMinimumItEndsWithTheReason) {
+TEST_F(ElasticJob, BelowTheMinimumTheJobEndsWithTheReason) {
   environment_["LOCKSTEP_MIN_RANKS"] = "2";
-  environment_["SHORTAGE_MS"] = "1000";
+  environment_["QUORUM_TIMEOUT_MS"] = "1000";
   ProcessSet ranks = start(2);
-  for (int rank = 0; rank < 2; ++rank) expect_line(ranks, rank, "life 1");
+  for (int rank = 0; rank < 2; ++rank) expect_line(ranks, rank, "generation 1");
   ranks.kill(0, SIGKILL);
   ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
   EXPECT_FALSE(ranks.exit_status(1)->success());
-  EXPECT_THAT(ranks.error_output(1), ::testing::HasSubstr("1 ranks are left, and at least 2 are wanted"));
+  EXPECT_THAT(ranks.error_output(1), ::testing::HasSubstr("1 ranks are left, but at least 2 are required"));
 }
 
-TEST_F(ElasticJob, WaitingNewcomersAreToldOfTheEnd) {
+TEST_F(ElasticJob, WaitingNewcomersLearnOfTheEnd) {
   environment_["LOCKSTEP_MAX_RANKS"] = "2";
   ProcessSet ranks = start(2);
-  for (int rank = 0; rank < 2; ++rank) expect_line(ranks, rank, "life 1");
+  for (int rank = 0; rank < 2; ++rank) expect_line(ranks, rank, "generation 1");
   ProcessSet newcomer = start_newcomer();
-  EXPECT_FALSE(newcomer.wait_for_line(0, "life", in_seconds(1)));
+  EXPECT_FALSE(newcomer.wait_for_line(0, "generation", in_seconds(1)));
   finish();
   ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
   ASSERT_TRUE(newcomer.wait_all(in_seconds(20))) << newcomer.report();
@@ -145,21 +145,21 @@ TEST_F(ElasticJob, WaitingNewcomersAreToldOfTheEnd) {
   EXPECT_THAT(newcomer.output(0), ::testing::HasSubstr("finished without me"));
 }
 
-TEST_F(ElasticJob, OverTwoHostsTheCutOffOneWaitsAndComesBack) {
+TEST_F(ElasticJob, OfTwoHostsTheOneCutOffWaitsAndRejoins) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
-  environment_["HEARTBEAT_MS"] = "1000";
-  environment_["SILENCE_MS"] = "1000";
+  environment_["PEER_TIMEOUT_MS"] = "1000";
+  environment_["SILENT_TIMEOUT_MS"] = "1000";
   environment_["LOCKSTEP_ROSTER"] = std::nullopt;
   ProcessSet ranks = start_ranks(4, "counting", {.environment = environment_, .hosts = &hosts});
-  for (int rank = 0; rank < 4; ++rank) expect_line(ranks, rank, "life 1");
+  for (int rank = 0; rank < 4; ++rank) expect_line(ranks, rank, "generation 1");
   ASSERT_TRUE(hosts.cut_link(1).ok());
-  expect_line(ranks, 0, "life 2 rank 0 of 2", 30);
+  expect_line(ranks, 0, "generation 2 rank 0 of 2", 30);
   ASSERT_TRUE(hosts.restore_link(1).ok());
-  // The two may be let in together or one after the other.
+  // The two may rejoin together or one after the other.
   const Deadline deadline = in_seconds(60);
   const auto whole_again = [&] {
     const std::string output = ranks.output(0);
-    const auto second = output.find("life 2");
+    const auto second = output.find("generation 2");
     return output.find("rank 0 of 4", second) != std::string::npos;
   };
   while (!whole_again() && !deadline.expired()) ranks.wait_for_line(0, "never printed", in_seconds(0.05));

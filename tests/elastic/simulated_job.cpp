@@ -117,7 +117,7 @@ void SimulatedJob::recover(Process& process) {
   process.recovery.emplace(self, policy_, process.in_touch, now_, [this] { return fmt::format("g{}", ++fresh_ids_); });
 }
 
-// The result of an action is what the world is like when it ends, not when it began.
+// The result of an action reflects the state of the world when it ends, not when it started.
 void SimulatedJob::perform(int self, Process& process) {
   if (!process.action) {
     begin(self, process, process.recovery->next(now_));
@@ -127,28 +127,28 @@ void SimulatedJob::perform(int self, Process& process) {
   process.action.reset();
   Generation& roster = rosters_[index(process.host)];
   switch (action.kind) {
-    case Action::Kind::look: {
+    case Action::Kind::probe: {
       const int to = process_of(action.member);
       const Process& other = processes_[index(to)];
-      Look look{.asked = process.began};
+      ProbeResult result{.asked = process.began};
       if (reachable(self, to) && gone(other)) {
-        look.kind = Look::Kind::refused;
-        if (other.host == process.host) look.roster = roster;
+        result.kind = ProbeResult::Kind::refused;
+        if (other.host == process.host) result.roster = roster;
       }
       if (reachable(self, to) && !gone(other) && !other.stopped) {
-        look = {.kind = Look::Kind::answered, .asked = process.began, .accepted = other.accepted};
+        result = {.kind = ProbeResult::Kind::answered, .asked = process.began, .accepted = other.accepted};
       }
-      process.recovery->on_look(action.member, look, now_);
+      process.recovery->on_probe(action.member, result, now_);
       break;
     }
     case Action::Kind::follow: follow(self, process, action.member); break;
-    case Action::Kind::attend: {
+    case Action::Kind::collect: {
       std::vector<Registration> here;
       std::erase_if(process.registrations, [&](const auto& one) { return one.second.expires <= now_; });
       for (const auto& [other, kept] : process.registrations) {
         if (kept.connected) here.push_back(kept.registration);
       }
-      process.recovery->on_attendance(here, now_);
+      process.recovery->on_registrations(here, now_);
       break;
     }
     case Action::Kind::refresh: {
@@ -159,7 +159,7 @@ void SimulatedJob::perform(int self, Process& process) {
       process.recovery->on_roster(roster, false, now_);
       break;
     }
-    case Action::Kind::tell:
+    case Action::Kind::answer:
       for (const auto& [other, kept] : process.registrations) process.answers[other] = action.answer;
       process.registrations.clear();
       break;
@@ -167,12 +167,12 @@ void SimulatedJob::perform(int self, Process& process) {
     case Action::Kind::give_up:
       for (const auto& [other, kept] : process.registrations) process.answers[other] = action.answer;
       ++gave_up_;
-      // Whoever has the newest committed state must not be told that nobody has it.
+      // The job must not give up for lack of a state while a process has the newest committed one.
       for (const Process& other : processes_) {
         const bool has_it =
             other.step >= committed_ && !gone(other) && other.accepted.number >= process.accepted.number;
-        if (has_it && action.answer.reason.find("had the state") != std::string::npos) {
-          violate(fmt::format("process {} has the state, but the job ends for want of it", other.member.id));
+        if (has_it && action.answer.reason.find("had the training state") != std::string::npos) {
+          violate(fmt::format("process {} has the state, but the job ends because no process has it", other.member.id));
         }
       }
       kill(self);
@@ -183,11 +183,11 @@ void SimulatedJob::perform(int self, Process& process) {
 
 void SimulatedJob::begin(int self, Process& process, const Action& action) {
   Duration takes = milliseconds(1 + static_cast<int>(random_() % 3));
-  if (action.kind == Action::Kind::look) {
+  if (action.kind == Action::Kind::probe) {
     const int to = process_of(action.member);
     if (!reachable(self, to) || processes_[index(to)].stopped) takes = milliseconds(300);
   }
-  const bool keeps_registration = action.kind == Action::Kind::follow || action.kind == Action::Kind::look;
+  const bool keeps_registration = action.kind == Action::Kind::follow || action.kind == Action::Kind::probe;
   if (!keeps_registration) unregister(self, process);
   process.action = action;
   process.began = now_;
@@ -215,7 +215,7 @@ void SimulatedJob::follow(int self, Process& process, const Member& member) {
   Process& leader = processes_[index(to)];
   if (!reachable(self, to) || gone(leader) || leader.stopped) {
     process.recovery->on_follow(member, {.lost = true}, now_);
-    if (!gone(leader)) process.ready = now_ + seconds(1);  // silence takes time to notice
+    if (!gone(leader)) process.ready = now_ + seconds(1);  // detecting silence takes time
     return;
   }
   const auto answer = leader.answers.find(self);
@@ -259,7 +259,7 @@ void SimulatedJob::join(int self, Process& process, const Action& action) {
   process.ready = now_ + milliseconds(1);
 }
 
-// All members must come; who has seen that all came may live in it, who gave up before may not.
+// All members must join. A process that has seen all join may enter the generation; one that gave up before may not.
 void SimulatedJob::form(Process& process) {
   const Generation& generation = process.forming;
   bool all = true, lost = false;
@@ -314,7 +314,7 @@ void SimulatedJob::train(Process& process) {
     step_if_complete(process);
     for (const auto& [other, kept] : process.registrations) newcomer |= kept.connected;
     const bool room = static_cast<int>(process.established.members.size()) < policy_.max_ranks;
-    if (newcomer && room && all_in_step(process.established)) {  // commit() tells all of them
+    if (newcomer && room && all_in_step(process.established)) {  // commit() makes all of them regroup
       for (const Member& member : process.established.members) recover(processes_[index(process_of(member))]);
       return;
     }
@@ -341,7 +341,7 @@ void SimulatedJob::step_if_complete(Process& leader) {
   }
   newest_ = generation.number;
   newest_id_ = generation.id;
-  if (leader.step < committed_) violate(fmt::format("step {} was committed, and is made again", committed_));
+  if (leader.step < committed_) violate(fmt::format("step {} was committed, and is repeated", committed_));
   const std::int64_t step = leader.step;
   const std::uint64_t history = leader.history;
   const bool kills = kill_in_step_ && generation.members.size() > 1;

@@ -1,5 +1,5 @@
 // An elastic job in simulated time: processes that die, stop and continue, links that are cut and healed, newcomers.
-// Every process runs a real Recovery; what the network and the group would do is played here. One seed, one history.
+// Every process runs a real Recovery; the network and the group are simulated here. A seed determines the history.
 #pragma once
 
 #include <algorithm>
@@ -43,10 +43,10 @@ class SimulatedJob {
 
  private:
   enum class Mode : std::uint8_t { training, recovering, forming, ended };
-  struct Kept {  // a registration at a door
+  struct Kept {  // a registration in a rank store
     Registration registration;
     bool connected = true;
-    TimePoint expires = TimePoint::max();  // of a connection whose end nobody could tell
+    TimePoint expires = TimePoint::max();  // of a connection whose end the peer could not detect
   };
   struct Process {
     Member member;
@@ -59,14 +59,14 @@ class SimulatedJob {
     std::uint64_t history = 0;  // of the state: which generations made its steps
     std::optional<Recovery> recovery;
     std::optional<Action> action;   // begun, complete at `ready`
-    std::optional<int> registered;  // at whose door
+    std::optional<int> registered;  // with which process
     TimePoint began{}, ready{};
     TimePoint forming_since{};
     TimePoint stepped{}, in_touch{};            // when the last step was made, and the one before it
     TimePoint silent_since = TimePoint::max();  // of a peer
     TimePoint synced = TimePoint::max();        // when the state has been transferred
-    std::map<int, Kept> registrations;          // at its door, by process
-    std::map<int, Answer> answers;              // to these
+    std::map<int, Kept> registrations;          // in its rank store, by process
+    std::map<int, Answer> answers;              // to them
   };
 
   static std::size_t index(int value) { return static_cast<std::size_t>(value); }

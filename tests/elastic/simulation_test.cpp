@@ -38,8 +38,8 @@ void disturb(SimulatedJob& job, std::mt19937& random) {
   }
 }
 
-// False: with this seed the job had to end, because nobody who had the state was left, or because members had ended
-// while those who were left could not know whether they had gone on elsewhere.
+// Returns false if the job had to end with this seed, because no process that had the state was left, or because
+// members had ended and the survivors could not know whether they had continued elsewhere before.
 bool run_history(unsigned seed) {
   std::mt19937 random(seed);
   const int hosts = 1 + static_cast<int>(random() % 4);
@@ -48,7 +48,7 @@ bool run_history(unsigned seed) {
   const int faults = 5 + static_cast<int>(random() % 20);
   for (int fault = 0; fault < faults && job.violations().empty(); ++fault) {
     disturb(job, random);
-    // Sometimes the next one comes in the middle of the recovery, sometimes long after it.
+    // Sometimes the next fault hits during the recovery, sometimes long after it.
     job.run_for(milliseconds(random() % 3 == 0 ? random() % 8000 : random() % 60));
   }
   EXPECT_TRUE(job.violations().empty()) << "seed " << seed << "\n" << job.describe();
@@ -64,20 +64,20 @@ bool run_history(unsigned seed) {
   return true;
 }
 
-TEST(RecoverySimulation, EveryHistoryKeepsOneLineAndComesToAnEnd) {
+TEST(RecoverySimulation, EveryHistoryHasOneActiveGenerationAndMakesProgress) {
   const int seed = from_environment("LOCKSTEP_SIMULATION_SEED", -1);
   if (seed >= 0) {
     run_history(static_cast<unsigned>(seed));
     return;
   }
   const int histories = from_environment("LOCKSTEP_SIMULATIONS", 2000);
-  int went_on = 0;
-  for (int i = 0; i < histories && !HasFailure(); ++i) went_on += run_history(static_cast<unsigned>(i)) ? 1 : 0;
-  // Most histories leave somebody who can go on; else this would prove little.
-  EXPECT_GT(went_on, histories * 8 / 10);
+  int continued = 0;
+  for (int i = 0; i < histories && !HasFailure(); ++i) continued += run_history(static_cast<unsigned>(i)) ? 1 : 0;
+  // Most histories leave a process that can continue; otherwise this test would prove little.
+  EXPECT_GT(continued, histories * 8 / 10);
 }
 
-TEST(RecoverySimulation, SurvivorsGoOnAfterADeath) {
+TEST(RecoverySimulation, SurvivorsContinueAfterADeath) {
   SimulatedJob job(4, 1, 1, kPatient);
   job.run_for(milliseconds(100));
   job.kill(0);
@@ -105,7 +105,7 @@ TEST(RecoverySimulation, ADeathDuringTheRecoveryIsSurvived) {
   }
 }
 
-TEST(RecoverySimulation, ANewcomerThatDiesOnItsWayInIsSurvived) {
+TEST(RecoverySimulation, ANewcomerThatDiesWhileJoiningIsSurvived) {
   for (int after = 0; after < 100; ++after) {
     SimulatedJob job(3, 1, static_cast<unsigned>(after), kPatient);
     job.run_for(milliseconds(100));
@@ -118,7 +118,7 @@ TEST(RecoverySimulation, ANewcomerThatDiesOnItsWayInIsSurvived) {
   }
 }
 
-TEST(RecoverySimulation, NewcomersAreLetIn) {
+TEST(RecoverySimulation, NewcomersJoin) {
   SimulatedJob job(2, 2, 1, kPatient);
   job.run_for(milliseconds(100));
   job.add_newcomer(0);
@@ -127,7 +127,7 @@ TEST(RecoverySimulation, NewcomersAreLetIn) {
   EXPECT_EQ(job.size_of_live_generation(), 4) << job.describe();
 }
 
-TEST(RecoverySimulation, OnlyOnePartOfASplitJobGoesOn) {
+TEST(RecoverySimulation, OnlyOnePartOfASplitJobContinues) {
   SimulatedJob job(4, 2, 1, kPatient);
   job.run_for(milliseconds(100));
   job.set_link(1, false);
@@ -141,7 +141,7 @@ TEST(RecoverySimulation, OnlyOnePartOfASplitJobGoesOn) {
   EXPECT_TRUE(job.violations().empty()) << job.describe();
 }
 
-TEST(RecoverySimulation, AStoppedProcessComesBackAsANewcomer) {
+TEST(RecoverySimulation, AStoppedProcessRejoinsAsANewcomer) {
   SimulatedJob job(3, 1, 1, kPatient);
   job.run_for(milliseconds(100));
   job.stop(0);

@@ -37,9 +37,9 @@ TrainingPlan TrainingPlan::from_environment() {
   plan.epochs = number_from("EPOCHS", plan.epochs);
   if (const char* finish = std::getenv("FINISH"); finish != nullptr) plan.finish = finish;
   plan.step_ms = number_from("STEP_MS", plan.step_ms);
-  plan.heartbeat_ms = number_from("HEARTBEAT_MS", plan.heartbeat_ms);
-  plan.silence_ms = number_from("SILENCE_MS", plan.silence_ms);
-  plan.shortage_ms = number_from("SHORTAGE_MS", plan.shortage_ms);
+  plan.peer_timeout_ms = number_from("PEER_TIMEOUT_MS", plan.peer_timeout_ms);
+  plan.silent_timeout_ms = number_from("SILENT_TIMEOUT_MS", plan.silent_timeout_ms);
+  plan.quorum_timeout_ms = number_from("QUORUM_TIMEOUT_MS", plan.quorum_timeout_ms);
   if (const char* snapshots = std::getenv("SNAPSHOTS"); snapshots != nullptr) plan.snapshots = snapshots;
   return plan;
 }
@@ -51,9 +51,9 @@ std::map<std::string, std::string> TrainingPlan::variables() const {
           {"EPOCHS", std::to_string(epochs)},
           {"FINISH", finish},
           {"STEP_MS", std::to_string(step_ms)},
-          {"HEARTBEAT_MS", std::to_string(heartbeat_ms)},
-          {"SILENCE_MS", std::to_string(silence_ms)},
-          {"SHORTAGE_MS", std::to_string(shortage_ms)},
+          {"PEER_TIMEOUT_MS", std::to_string(peer_timeout_ms)},
+          {"SILENT_TIMEOUT_MS", std::to_string(silent_timeout_ms)},
+          {"QUORUM_TIMEOUT_MS", std::to_string(quorum_timeout_ms)},
           {"SNAPSHOTS", snapshots}};
 }
 

@@ -52,7 +52,7 @@ class ElasticTraining : public ::testing::Test {
     }
     return false;
   }
-  void expect_all_well() const {
+  void expect_no_problems() const {
     const TrainingLog log = check_training(plan_);
     EXPECT_THAT(log.problems, ::testing::IsEmpty());
     EXPECT_GT(log.steps, 0);
@@ -68,11 +68,11 @@ TEST_F(ElasticTraining, UndisturbedUsesEachSampleOnce) {
   ProcessSet ranks = start(3);
   ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
   ASSERT_TRUE(ranks.all_succeeded()) << ranks.report();
-  expect_all_well();
+  expect_no_problems();
 }
 
-// 4 ranks x 4 samples: of 241 one is left over, and of 3 one rank gets none.
-TEST_F(ElasticTraining, ARestThatDoesNotReachForAllRanksIsUsedTooOnce) {
+// 4 ranks x 4 samples: of 241 samples one remains, and of 3 one rank gets none.
+TEST_F(ElasticTraining, ARemainderSmallerThanOneBatchPerRankIsUsedOnce) {
   for (const int samples : {241, 3}) {
     start_over();
     plan_.samples = samples;
@@ -80,11 +80,11 @@ TEST_F(ElasticTraining, ARestThatDoesNotReachForAllRanksIsUsedTooOnce) {
     ProcessSet ranks = start(4);
     ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
     ASSERT_TRUE(ranks.all_succeeded()) << ranks.report();
-    expect_all_well();
+    expect_no_problems();
   }
 }
 
-TEST_F(ElasticTraining, SurvivorsFinishWhatTheDeadBegan) {
+TEST_F(ElasticTraining, SurvivorsFinishTheTraining) {
   plan_.step_ms = 5;
   for (const int victim : {0, 2}) {
     start_over();
@@ -95,11 +95,11 @@ TEST_F(ElasticTraining, SurvivorsFinishWhatTheDeadBegan) {
     for (int rank = 0; rank < 4; ++rank) {
       EXPECT_TRUE(rank == victim || ranks.exit_status(rank)->success()) << ranks.report();
     }
-    expect_all_well();
+    expect_no_problems();
   }
 }
 
-TEST_F(ElasticTraining, AReplacementGetsTheStateFromThePeers) {
+TEST_F(ElasticTraining, AReplacementReceivesTheStateFromItsPeers) {
   plan_.step_ms = 10;
   plan_.epochs = 0;
   plan_.finish = folder_ + "/finish";
@@ -121,8 +121,8 @@ TEST_F(ElasticTraining, AReplacementGetsTheStateFromThePeers) {
   EXPECT_GE(log.generations, 3);
 }
 
-// Deaths at random moments, with replacements: nothing is lost, nothing is used twice.
-TEST_F(ElasticTraining, DeathsAtAnyMomentCostNoSample) {
+// Deaths at random times, with replacements: no sample is lost or used twice.
+TEST_F(ElasticTraining, DeathsAtAnyTimeLoseNoSample) {
   plan_.epochs = 20;
   plan_.step_ms = 2;
   const unsigned seed = std::random_device{}();
@@ -144,29 +144,29 @@ TEST_F(ElasticTraining, DeathsAtAnyMomentCostNoSample) {
       EXPECT_TRUE(status.success() || status.signal == SIGKILL) << set.report();
     }
   }
-  expect_all_well();
+  expect_no_problems();
 }
 
 // The samples of the steps before the snapshot and after it are those of one undisturbed epoch.
-TEST_F(ElasticTraining, BelowTheMinimumItSavesASnapshotAndGoesOnFromThereLater) {
+TEST_F(ElasticTraining, BelowTheMinimumTheJobSavesASnapshotAndResumesFromItLater) {
   plan_.step_ms = 10;
-  plan_.shortage_ms = 500;
+  plan_.quorum_timeout_ms = 500;
   plan_.snapshots = folder_ + "/snapshots";
   min_ranks_ = 2;
   ProcessSet ranks = start(2);
   ASSERT_TRUE(wait_for_steps(10, in_seconds(60))) << ranks.report();
   ranks.kill(1, SIGKILL);
   ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
-  EXPECT_THAT(ranks.error_output(0), ::testing::HasSubstr("1 ranks are left, and at least 2 are wanted"));
+  EXPECT_THAT(ranks.error_output(0), ::testing::HasSubstr("1 ranks are left, but at least 2 are required"));
   std::filesystem::remove(folder_ + "/roster");
   ProcessSet again = start(2);
   ASSERT_TRUE(again.wait_all(in_seconds(60))) << again.report();
   ASSERT_TRUE(again.all_succeeded()) << again.report();
-  expect_all_well();
+  expect_no_problems();
 }
 
-// A pause that is shorter than the heartbeat limit changes nothing at all.
-TEST_F(ElasticTraining, AShortStopLeavesTheSameBits) {
+// A pause shorter than the peer timeout changes nothing.
+TEST_F(ElasticTraining, AShortPauseDoesNotChangeTheResult) {
   plan_.step_ms = 5;
   ProcessSet undisturbed = start(3);
   ASSERT_TRUE(undisturbed.wait_all(in_seconds(60))) << undisturbed.report();

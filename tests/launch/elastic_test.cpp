@@ -1,4 +1,4 @@
-// Elastic jobs: a rank that dies is replaced while the others go on.
+// Elastic jobs: a rank that dies is replaced while the others continue.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Says who it is and which signal file ends it.
+// Prints its rank and pid, then runs `body`.
 std::string script(const std::string& body) {
   return "echo rank $RANK pid $$ newcomer ${LOCKSTEP_NEWCOMER:-0} restart $TORCHELASTIC_RESTART_COUNT; " + body;
 }
@@ -27,7 +27,7 @@ pid_t pid_of(const Launcher& launcher, int rank, const std::string& newcomer) {
   return -1;
 }
 
-TEST(LaunchElastic, ADeadRankIsReplacedWhileTheOthersGoOn) {
+TEST(LaunchElastic, ADeadRankIsReplacedWhileTheOthersContinue) {
   const TestFolder folder;
   const std::string done = folder.path("done");
   Launcher launcher({"--elastic", "--nproc-per-node", "3", "--min-ranks", "2", "--log-dir", folder.path("logs"),
@@ -44,25 +44,25 @@ TEST(LaunchElastic, ADeadRankIsReplacedWhileTheOthersGoOn) {
   ProcessSet touch = start_program(1, {"touch", done});
   EXPECT_EQ(launcher.wait(), 0) << launcher.report();
   EXPECT_THAT(launcher.err(), HasSubstr("ended with signal 9 (SIGKILL)"));
-  EXPECT_THAT(launcher.err(), HasSubstr("a replacement starts at once (restart 1 of 10), the others go on"));
+  EXPECT_THAT(launcher.err(), HasSubstr("a replacement starts at once (restart 1 of 10); the others continue"));
   EXPECT_THAT(content_of(folder.path("logs/job/attempt_1/1/stdout.log")), HasSubstr("newcomer 1"));
 }
 
-TEST(LaunchElastic, NobodyIsReplacedOnceARankHasFinished) {
+TEST(LaunchElastic, NoRankIsReplacedOnceOneHasFinished) {
   Launcher launcher(
       {"--elastic", "--nproc-per-node", "2", "sh", "-c", script("[ $RANK = 0 ] && exit 0; sleep 0.3; kill -KILL $$")});
   EXPECT_EQ(launcher.wait(), 137) << launcher.report();
   EXPECT_THAT(launcher.out(), Not(HasSubstr("newcomer 1")));
 }
 
-TEST(LaunchElastic, ALossThatWasSurvivedDoesNotMakeTheJobFail) {
+TEST(LaunchElastic, ASurvivedLossDoesNotMakeTheJobFail) {
   Launcher launcher({"--elastic", "--max-restarts", "0", "--nproc-per-node", "2", "sh", "-c",
                      script("[ $RANK = 0 ] && kill -KILL $$; sleep 0.5; exit 0")});
   EXPECT_EQ(launcher.wait(), 0) << launcher.report();
   EXPECT_THAT(launcher.err(), HasSubstr("no restarts are allowed"));
 }
 
-TEST(LaunchElastic, ARankThatDiesAtOnceAgainAndAgainIsNoLongerReplaced) {
+TEST(LaunchElastic, ARankThatRepeatedlyDiesAtOnceIsNoLongerReplaced) {
   Launcher launcher({"--elastic", "--nproc-per-node", "2", "sh", "-c", script("[ $RANK = 1 ] && exit 3; sleep 4")});
   EXPECT_EQ(launcher.wait(), 0) << launcher.report();
   EXPECT_THAT(launcher.err(), HasSubstr("a replacement starts at once (restart 1 of 10)"));
@@ -70,13 +70,13 @@ TEST(LaunchElastic, ARankThatDiesAtOnceAgainAndAgainIsNoLongerReplaced) {
   EXPECT_THAT(launcher.err(), HasSubstr("rank 1 died within 5 s of its start 3 times in a row"));
 }
 
-TEST(LaunchElastic, TheJobFailsWhenNobodyIsLeft) {
+TEST(LaunchElastic, TheJobFailsWhenNoRankIsLeft) {
   Launcher launcher({"--elastic", "--max-restarts", "1", "--nproc-per-node", "2", "sh", "-c", script("exit 9")});
   EXPECT_EQ(launcher.wait(), 9) << launcher.report();
   EXPECT_THAT(launcher.err(), HasSubstr("failed first, with exit code 9"));
 }
 
-TEST(LaunchElastic, AnInterruptEndsAllAndReplacesNobody) {
+TEST(LaunchElastic, AnInterruptEndsAllRanksAndReplacesNone) {
   Launcher launcher({"--elastic", "--nproc-per-node", "2", rank_program(), "wait"});
   ASSERT_TRUE(launcher.wait_for_line("ready 0") && launcher.wait_for_line("ready 1"));
   launcher.kill(SIGINT);
@@ -85,7 +85,7 @@ TEST(LaunchElastic, AnInterruptEndsAllAndReplacesNobody) {
   EXPECT_THAT(launcher.err(), Not(HasSubstr("replacement")));
 }
 
-TEST(LaunchElastic, TheRosterIsInAPrivateFolderThatGoesAway) {
+TEST(LaunchElastic, TheRosterIsInAPrivateFolderThatIsRemoved) {
   Launcher launcher(
       {"--elastic", "sh", "-c", "stat -c %a $(dirname $LOCKSTEP_ROSTER); printf '1\\nx' > $LOCKSTEP_ROSTER"});
   EXPECT_EQ(launcher.wait(), 0) << launcher.report();

@@ -1,4 +1,4 @@
-// What the launcher says of ranks that fail.
+// What the launcher reports about ranks that fail.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ TEST(LaunchFailure, AnAbortComesWithABacktrace) {
   EXPECT_THAT(launcher.err(), HasSubstr(" in " + rank_program()));
 }
 
-TEST(LaunchFailure, AProgramWithoutLockstepExplainsItselfOnStderr) {
+TEST(LaunchFailure, AProgramWithoutLockstepIsExplainedByItsStderr) {
   Launcher launcher({"sh", "-c",
                      "echo \"terminate called after throwing an instance of 'std::logic_error'\" >&2; "
                      "echo '  what():  bad shape' >&2; kill -ABRT $$"});
@@ -68,24 +68,24 @@ TEST(LaunchFailure, AProgramWithoutLockstepExplainsItselfOnStderr) {
   EXPECT_THAT(launcher.err(), HasSubstr("why      std::logic_error: bad shape\n"));
 }
 
-TEST(LaunchFailure, TheCulpritIsNamedNotThoseWhoFellWithIt) {
+TEST(LaunchFailure, TheFirstFailureIsNamedNotItsConsequences) {
   if (kSanitized) GTEST_SKIP() << "the sanitizer takes the signal";
   Launcher launcher({"--nproc-per-node", "4", rank_program(), "peer_crash"});
   EXPECT_EQ(launcher.wait(), 128 + SIGSEGV) << launcher.report();
   EXPECT_THAT(launcher.err(), HasSubstr("rank 2 failed first, with signal 11 (SIGSEGV)"));
-  // On a busy machine the others may be stopped before they could say it.
+  // On a busy machine the others may be stopped before they could report it.
   EXPECT_THAT(launcher.err(), ContainsRegex("then +rank [013] \\(signal 6 \\(SIGABRT\\)\\): lockstep::Error: peer_lost|"
                                             "stopped  by the launcher: rank 0, 1, 3"));
   EXPECT_THAT(launcher.err(), Not(HasSubstr("rank 2 (signal")));
 }
 
-TEST(LaunchFailure, ARankThatWasKilledIsTheCulprit) {
+TEST(LaunchFailure, AKilledRankIsTheFirstFailure) {
   Launcher launcher({"--nproc-per-node", "3", rank_program(), "peer_kill"});
   EXPECT_EQ(launcher.wait(), 128 + SIGKILL) << launcher.report();
   EXPECT_THAT(launcher.err(), HasSubstr("rank 1 failed first, with signal 9 (SIGKILL)"));
 }
 
-TEST(LaunchFailure, WhatARankLeavesInItsGroupEndsWithIt) {
+TEST(LaunchFailure, ProcessesInARanksGroupEndWithIt) {
   Launcher launcher({"sh", "-c", "sleep 60 & exit 0"});
   EXPECT_EQ(launcher.wait(), 0) << launcher.report();
   EXPECT_TRUE(launcher.nothing_left());

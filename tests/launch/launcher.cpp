@@ -80,7 +80,7 @@ std::vector<pid_t> Launcher::descendants() const {
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     const pid_t pid = std::stoi(name);
     if (pid == this->pid()) continue;
-    // A zombie has no environment any more.
+    // A zombie no longer has an environment.
     if (content_of("/proc/" + name + "/environ").find("LOCKSTEP_LAUNCH_TEST=" + mark_) != std::string::npos)
       found.push_back(pid);
   }

@@ -10,7 +10,7 @@
 
 namespace lockstep::testing {
 
-// The path of the program that the tests' ranks run; its first argument says what they do (rank.cpp).
+// The path of the program that the tests' ranks run; its first argument selects what they do (rank.cpp).
 std::string rank_program();
 
 // The path of the command.
@@ -18,10 +18,10 @@ std::string lockstep_program();
 
 class Launcher {
  public:
-  // `arguments`: those after "run". `prefix`: a command that runs the launcher, as nsenter(1).
+  // `arguments`: those after "run". `prefix`: a command that runs the launcher, such as nsenter(1).
   explicit Launcher(const std::vector<std::string>& arguments, const Environment& environment = {},
                     const std::vector<std::string>& prefix = {});
-  // Kills what is left.
+  // Kills all remaining processes.
   ~Launcher();
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
@@ -36,16 +36,16 @@ class Launcher {
   std::vector<std::string> out_lines() const;
   std::string report() const { return process_.report(); }
 
-  // The processes that it started, directly or not, and that still run; without itself.
+  // The running processes that it started, directly or indirectly; without itself.
   std::vector<pid_t> descendants() const;
   // True as soon as there is none; false after 10 s.
   bool nothing_left() const;
-  // Folders of its that are still there.
+  // The launcher's folders that still exist.
   std::vector<std::string> folders_left() const;
 
  private:
   std::string folder_;  // TMPDIR of the launcher
-  std::string mark_;    // in the environment of all that it started
+  std::string mark_;    // in the environment of all processes that it started
   ProcessSet process_;
 };
 

@@ -1,4 +1,4 @@
-// What the launcher gives to its ranks, and what becomes of what they print.
+// The environment that the launcher gives to its ranks, and the handling of their output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-TEST(LaunchOutput, RanksFindTheirPlaceInTheEnvironment) {
+TEST(LaunchOutput, TheEnvironmentDescribesEachRank) {
   Launcher launcher({"--nproc-per-node", "2", "--rdzv-id", "job7", "--max-restarts", "3", "--role", "trainer", "sh",
                      "-c",
                      "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK $NODE_RANK $ROLE_NAME "
@@ -30,7 +30,7 @@ TEST(LaunchOutput, RanksFindTheirPlaceInTheEnvironment) {
   EXPECT_EQ(launcher.err(), "");
 }
 
-TEST(LaunchOutput, TheUsersThreadsSecretAndTheRestOfTheEnvironmentStay) {
+TEST(LaunchOutput, TheUsersThreadsSecretAndOtherVariablesAreKept) {
   Launcher launcher({"sh", "-c", "echo $OMP_NUM_THREADS $LOCKSTEP_SECRET $OWN"},
                     {{"OMP_NUM_THREADS", "3"}, {"LOCKSTEP_SECRET", "mine"}, {"OWN", "kept"}});
   EXPECT_EQ(launcher.wait(), 0) << launcher.report();
@@ -47,7 +47,7 @@ TEST(LaunchOutput, TheSecretIsNeverOnACommandLine) {
   EXPECT_THAT(content_of("/proc/" + std::to_string(launcher.pid()) + "/cmdline"), Not(HasSubstr(secret)));
 }
 
-TEST(LaunchOutput, RanksMeetAtTheStoreThatTheLauncherServes) {
+TEST(LaunchOutput, RanksMeetInTheStoreThatTheLauncherServes) {
   Launcher launcher({"--nproc-per-node", "4", rank_program(), "sum"});
   EXPECT_EQ(launcher.wait(), 0) << launcher.report();
   EXPECT_THAT(launcher.out_lines(),
@@ -110,7 +110,7 @@ TEST(LaunchOutput, StdoutAndStderrStayApart) {
   EXPECT_EQ(launcher.err(), "[rank 0] two\n");
 }
 
-TEST(LaunchOutput, ThePrefixCanBeLeftOut) {
+TEST(LaunchOutput, ThePrefixCanBeOmitted) {
   Launcher launcher({"--no-prefix", "echo", "plain"});
   EXPECT_EQ(launcher.wait(), 0);
   EXPECT_EQ(launcher.out(), "plain\n");
@@ -122,7 +122,7 @@ TEST(LaunchOutput, RanksMayBeFiltered) {
   EXPECT_THAT(launcher.out_lines(), UnorderedElementsAre("[rank 0] here", "[rank 2] here"));
 }
 
-// Output and exit code of a shell command in which $LAUNCH stands for `lockstep run`.
+// Output and exit code of a shell command in which $LAUNCH is `lockstep run`.
 std::string run_in_shell(const std::string& command, const Environment& more = {}) {
   Environment environment = {{"LAUNCH", lockstep_program() + " run"}};
   environment.insert(more.begin(), more.end());
@@ -131,7 +131,7 @@ std::string run_in_shell(const std::string& command, const Environment& more = {
   return shell.output(0);
 }
 
-TEST(LaunchOutput, AReaderThatGoesAwayDoesNotEndTheJob) {
+TEST(LaunchOutput, AReaderThatClosesThePipeDoesNotEndTheJob) {
   const TestFolder folder;
   const std::string output =
       run_in_shell("$LAUNCH sh -c 'seq 200000; echo all > " + folder.path("done") + "' | head -1");

@@ -1,4 +1,4 @@
-// torchrun-style Python scripts: PyTorch's own store listens at MASTER_PORT.
+// torchrun-style Python scripts: PyTorch's own store listens on MASTER_PORT.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What ranks do in the launcher's tests: the first argument says it.
+// The ranks of the launcher's tests: the first argument selects what they do.
 #include <lockstep/engine.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-// A frame that a backtrace shall show, so not in the unnamed namespace.
+// A frame that must appear in a backtrace, so not in the unnamed namespace.
 __attribute__((noinline)) int read_from(const int* pointer) { return *pointer; }
 
 namespace {
@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
   };
   const auto part = parts.find(argc > 1 ? argv[1] : "");
   if (part == parts.end()) return 64;
-  // The second argument is the rank that plays the part; the others wait.
+  // The second argument is the rank that does it; the others wait.
   if (argc > 2 && std::atoi(argv[2]) != rank_number()) return wait_for_ever();
   return part->second();
 }

@@ -1,4 +1,4 @@
-// Starting again after a failure, on one node.
+// Restarts after a failure, on one node.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,15 +13,15 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-TEST(LaunchRestart, AllRanksStartAgainAfterAFailure) {
+TEST(LaunchRestart, AllRanksRestartAfterAFailure) {
   Launcher launcher({"--nproc-per-node", "2", "--max-restarts", "3", "sh", "-c",
-                     "echo life $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS; "
+                     "echo attempt $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS; "
                      "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; [ $RANK = 1 ] && exit 5; sleep 60"});
   EXPECT_EQ(launcher.wait(), 0) << launcher.report();
-  EXPECT_THAT(launcher.out_lines(), UnorderedElementsAre("[rank 0] life 0 of 3", "[rank 1] life 0 of 3",
-                                                         "[rank 0] life 1 of 3", "[rank 1] life 1 of 3"));
+  EXPECT_THAT(launcher.out_lines(), UnorderedElementsAre("[rank 0] attempt 0 of 3", "[rank 1] attempt 0 of 3",
+                                                         "[rank 0] attempt 1 of 3", "[rank 1] attempt 1 of 3"));
   EXPECT_THAT(launcher.err(), HasSubstr("rank 1 failed first, with exit code 5"));
-  EXPECT_THAT(launcher.err(), HasSubstr("all ranks start again (restart 1 of 3)"));
+  EXPECT_THAT(launcher.err(), HasSubstr("all ranks restart (restart 1 of 3)"));
 }
 
 TEST(LaunchRestart, RanksMeetAgainInANewStore) {
@@ -32,17 +32,17 @@ TEST(LaunchRestart, RanksMeetAgainInANewStore) {
   EXPECT_THAT(launcher.out_lines(), UnorderedElementsAre("[rank 0] sum 3", "[rank 1] sum 3"));
 }
 
-TEST(LaunchRestart, EachLifeHasItsOwnLogs) {
+TEST(LaunchRestart, EachAttemptHasItsOwnLogs) {
   const TestFolder folder;
   Launcher launcher({"--max-restarts", "1", "--log-dir", folder.path(), "--rdzv-id", "job", "sh", "-c",
-                     "echo life $TORCHELASTIC_RESTART_COUNT; exit 4"});
+                     "echo attempt $TORCHELASTIC_RESTART_COUNT; exit 4"});
   EXPECT_EQ(launcher.wait(), 4);
-  EXPECT_EQ(content_of(folder.path("job/attempt_0/0/stdout.log")), "life 0\n");
-  EXPECT_EQ(content_of(folder.path("job/attempt_1/0/stdout.log")), "life 1\n");
+  EXPECT_EQ(content_of(folder.path("job/attempt_0/0/stdout.log")), "attempt 0\n");
+  EXPECT_EQ(content_of(folder.path("job/attempt_1/0/stdout.log")), "attempt 1\n");
   EXPECT_THAT(launcher.err(), HasSubstr("all 1 restarts are used up"));
 }
 
-TEST(LaunchRestart, ARankThatDiesAtOnceAgainAndAgainEndsTheJobEarly) {
+TEST(LaunchRestart, ARankThatRepeatedlyDiesAtOnceEndsTheJobEarly) {
   Launcher launcher(
       {"--nproc-per-node", "2", "--max-restarts", "100", "sh", "-c", "[ $RANK = 1 ] && exit 6; sleep 60"});
   EXPECT_EQ(launcher.wait(), 6) << launcher.report();
@@ -53,7 +53,7 @@ TEST(LaunchRestart, ARankThatDiesAtOnceAgainAndAgainEndsTheJobEarly) {
 
 TEST(LaunchRestart, AnInterruptDuringTheBackOffEndsTheJob) {
   Launcher launcher({"--max-restarts", "100", "sh", "-c", "exit 6"});
-  ASSERT_TRUE(launcher.wait_for_line("start again in 0.5 s")) << launcher.report();
+  ASSERT_TRUE(launcher.wait_for_line("restart in 0.5 s")) << launcher.report();
   launcher.kill(SIGINT);
   EXPECT_EQ(launcher.wait(), 130) << launcher.report();
 }

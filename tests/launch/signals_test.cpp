@@ -50,15 +50,15 @@ TEST(LaunchSignals, ASecondInterruptIsImmediate) {
   expect_all_ready(launcher, 2);
   launcher.kill(SIGINT);
   ASSERT_TRUE(launcher.wait_for_line("got SIGINT"));
-  // One that comes with the first counts as the same; so it is repeated until it counts.
+  // One that arrives with the first counts as the same, so it is repeated until it counts.
   const auto start = Deadline::Clock::now();
-  while (!launcher.wait_for_line("killed at once", 0.1) && seconds_since(start) < 20) launcher.kill(SIGINT);
+  while (!launcher.wait_for_line("killed immediately", 0.1) && seconds_since(start) < 20) launcher.kill(SIGINT);
   EXPECT_EQ(launcher.wait(), 128 + SIGINT) << launcher.report();
   EXPECT_LT(seconds_since(start), 20);
   EXPECT_TRUE(launcher.nothing_left());
 }
 
-TEST(LaunchSignals, ARankThatIsStoppedEndsToo) {
+TEST(LaunchSignals, AStoppedRankEndsToo) {
   Launcher launcher({rank_program(), "wait"});
   expect_all_ready(launcher, 1);
   for (const pid_t pid : launcher.descendants()) ::kill(pid, SIGSTOP);
@@ -84,7 +84,7 @@ TEST(LaunchSignals, KillingTheLauncherLeavesNoOrphans) {
   EXPECT_THAT(launcher.folders_left(), IsEmpty());
 }
 
-// What a rank finds is what the launcher itself found.
+// A rank sees the same as the launcher itself.
 void expect_as_without_launcher(const std::string& command) {
   ProcessSet direct = start_program(1, {"sh", "-c", command});
   ASSERT_TRUE(direct.wait_all(in_seconds(20)));
@@ -94,7 +94,7 @@ void expect_as_without_launcher(const std::string& command) {
 }
 
 TEST(LaunchSignals, RanksGetSignalsUnblockedAndAtTheirDefaults) {
-  // Signals 1 to 32: the C library has its own ideas about the real-time ones.
+  // Signals 1 to 32: the C library uses some of the real-time ones itself.
   expect_as_without_launcher("sed -nE 's/^(Sig(Blk|Ign|Cgt)).*(.{8})$/\\1 \\3/p' /proc/self/status");
 }
 

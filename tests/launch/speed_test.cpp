@@ -1,4 +1,4 @@
-// Times are promised here, so this runs alone.
+// Checks promised times, so it runs alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Nonsense is one sentence and exit code 2, and nothing is started.
+// Invalid input causes a one-line message and exit code 2, and nothing is started.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -14,7 +14,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-void expect_sentence(const std::vector<std::string>& arguments, const std::string& words, const Environment& env = {}) {
+void expect_usage_error(const std::vector<std::string>& arguments, const std::string& words,
+                        const Environment& env = {}) {
   Launcher launcher(arguments, env);
   EXPECT_EQ(launcher.wait(), 2) << launcher.report();
   EXPECT_THAT(launcher.err(), HasSubstr(words));
@@ -31,51 +32,51 @@ TEST(LaunchUsage, WrongOptionsStartNothing) {
     options.insert(options.end(), {"touch", started});
     return options;
   };
-  expect_sentence(with_program({"--nproc-per-node", "0"}), "--nproc-per-node is '0'");
-  expect_sentence(with_program({"--nproc", "2"}), "unknown option '--nproc'");
-  expect_sentence(with_program({"--log-dir", "/proc/none"}), "nothing can be written to '/proc/none'");
-  expect_sentence(with_program({}), "PET_NNODES is 'two'", {{"PET_NNODES", "two"}});
-  expect_sentence(with_program({"--nnodes", "2"}), "--rdzv-endpoint");
-  expect_sentence(with_program({}), "LOCKSTEP_SECRET is set but empty", {{"LOCKSTEP_SECRET", ""}});
+  expect_usage_error(with_program({"--nproc-per-node", "0"}), "--nproc-per-node is '0'");
+  expect_usage_error(with_program({"--nproc", "2"}), "unknown option '--nproc'");
+  expect_usage_error(with_program({"--log-dir", "/proc/none"}), "cannot write to '/proc/none'");
+  expect_usage_error(with_program({}), "PET_NNODES is 'two'", {{"PET_NNODES", "two"}});
+  expect_usage_error(with_program({"--nnodes", "2"}), "--rdzv-endpoint");
+  expect_usage_error(with_program({}), "LOCKSTEP_SECRET is set but empty", {{"LOCKSTEP_SECRET", ""}});
   EXPECT_NE(::access(started.c_str(), F_OK), 0);
 }
 
 TEST(LaunchUsage, ALogFolderThatIsAFileIsRefused) {
   const TestFolder folder;
   std::ofstream(folder.path("file")) << "x";
-  expect_sentence({"--log-dir", folder.path("file"), "true"}, "nothing can be written to");
+  expect_usage_error({"--log-dir", folder.path("file"), "true"}, "cannot write to");
 }
 
 TEST(LaunchUsage, APortInUseIsRefused) {
   ReservedPort reserved;
   const std::string port = std::to_string(reserved.port());
   const UniqueFd taken = reserved.listen();
-  expect_sentence({"--master-addr", "127.0.0.1", "--master-port", port, "true"}, port);
-  expect_sentence({"--master-addr", "127.0.0.1", "--master-port", port, "--serve-store", "no", "true"}, port);
+  expect_usage_error({"--master-addr", "127.0.0.1", "--master-port", port, "true"}, port);
+  expect_usage_error({"--master-addr", "127.0.0.1", "--master-port", port, "--serve-store", "no", "true"}, port);
 }
 
 TEST(LaunchUsage, AProgramThatCannotRunIsNamed) {
   const TestFolder folder;
   const std::string plain = folder.path("plain");
   std::ofstream(plain) << "#!/bin/sh\n";
-  expect_sentence({plain}, "has no permission to run; chmod +x it");
-  expect_sentence({folder.path()}, "is a directory");
-  expect_sentence({folder.path("none")}, "there is no program");
-  expect_sentence({"no-such-program-anywhere"}, "in PATH");
-  expect_sentence({folder.path("none.py")}, "there is no script");
-  expect_sentence({}, "the program is missing");
+  expect_usage_error({plain}, "is not executable; run chmod +x on it");
+  expect_usage_error({folder.path()}, "is a directory");
+  expect_usage_error({folder.path("none")}, "there is no program");
+  expect_usage_error({"no-such-program-anywhere"}, "in PATH");
+  expect_usage_error({folder.path("none.py")}, "there is no script");
+  expect_usage_error({}, "the program is missing");
 
   const std::string garbage = folder.path("garbage");
   std::ofstream(garbage) << "neither";
   ::chmod(garbage.c_str(), 0755);
-  expect_sentence({garbage}, "neither a program for this machine nor a script");
+  expect_usage_error({garbage}, "neither a program for this machine nor a script");
   const std::string lost = folder.path("lost");
   std::ofstream(lost) << "#!/no/such/interpreter\n";
   ::chmod(lost.c_str(), 0755);
-  expect_sentence({"--nproc-per-node", "3", lost}, "its interpreter");
+  expect_usage_error({"--nproc-per-node", "3", lost}, "its interpreter");
 }
 
-TEST(LaunchUsage, HelpIsForPeople) {
+TEST(LaunchUsage, HelpListsTheOptions) {
   Launcher launcher({"--help"});
   EXPECT_EQ(launcher.wait(), 0);
   EXPECT_THAT(launcher.out(), HasSubstr("--nproc-per-node"));

@@ -1,4 +1,4 @@
-// Nodes that are lost, and come back.
+// Nodes that are lost, and return.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -39,12 +39,12 @@ double seconds_until_line(Launcher& node, const std::string& text) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
-TEST(LaunchNodeLoss, AKilledNodeIsNoticedWithinASecondAndTheOthersGoOn) {
+TEST(LaunchNodeLoss, AKilledNodeIsDetectedWithinASecondAndTheOthersContinue) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
   Nodes nodes = start_waiting(hosts, 3, "2:3");
   nodes[2]->kill(SIGKILL);
-  EXPECT_LT(seconds_until_line(*nodes[0], "is gone"), 1);
-  EXPECT_LT(seconds_until_line(*nodes[1], "is gone"), 1);
+  EXPECT_LT(seconds_until_line(*nodes[0], "was lost"), 1);
+  EXPECT_LT(seconds_until_line(*nodes[1], "was lost"), 1);
   for (const std::size_t i : {0, 1}) {
     EXPECT_EQ(nodes[i]->wait(), 0) << report_of(nodes);
     EXPECT_THAT(nodes[i]->out(), HasSubstr(fmt::format("rank {} of 2: sum 3", i)));
@@ -52,12 +52,12 @@ TEST(LaunchNodeLoss, AKilledNodeIsNoticedWithinASecondAndTheOthersGoOn) {
   EXPECT_TRUE(nodes[2]->nothing_left());
 }
 
-TEST(LaunchNodeLoss, AKilledEndpointIsNoticedWithinASecondAndTheOthersGoOn) {
+TEST(LaunchNodeLoss, AKilledEndpointIsDetectedWithinASecondAndTheOthersContinue) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
   Nodes nodes = start_waiting(hosts, 3, "2:3");
   nodes[0]->kill(SIGKILL);
-  EXPECT_LT(seconds_until_line(*nodes[1], "is gone"), 1);
-  EXPECT_LT(seconds_until_line(*nodes[2], "is gone"), 1);
+  EXPECT_LT(seconds_until_line(*nodes[1], "was lost"), 1);
+  EXPECT_LT(seconds_until_line(*nodes[2], "was lost"), 1);
   for (const std::size_t i : {1, 2}) {
     EXPECT_EQ(nodes[i]->wait(), 0) << report_of(nodes);
     EXPECT_THAT(nodes[i]->out(), HasSubstr("of 2: sum 3"));
@@ -77,11 +77,11 @@ TEST(LaunchNodeLoss, WithoutRestartsAJobOfFixedSizeEnds) {
   Nodes nodes = start_waiting(hosts, 2, "2");
   nodes[1]->kill(SIGKILL);
   EXPECT_EQ(nodes[0]->wait(), 3) << report_of(nodes);
-  EXPECT_THAT(nodes[0]->err(), HasSubstr("is gone"));
+  EXPECT_THAT(nodes[0]->err(), HasSubstr("was lost"));
   EXPECT_THAT(nodes[0]->err(), HasSubstr("--max-restarts"));
 }
 
-// A job of fixed size that may restart waits for the node that was lost; the endpoint's or another.
+// A job of fixed size that may restart waits for the lost node, be it the endpoint's or another.
 void expect_return_of(int lost) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
   Nodes nodes;
@@ -97,9 +97,9 @@ void expect_return_of(int lost) {
   auto& gone = nodes[static_cast<std::size_t>(lost)];
   auto& stays = nodes[static_cast<std::size_t>(1 - lost)];
   gone->kill(SIGKILL);
-  ASSERT_TRUE(stays->wait_for_line("is gone")) << report_of(nodes);
+  ASSERT_TRUE(stays->wait_for_line("was lost")) << report_of(nodes);
   gone = start(lost);
-  // Both start their ranks again, at the places that they had.
+  // Both restart their ranks, with the same rank numbers as before.
   ASSERT_TRUE(gone->wait_for_line(fmt::format("waiting as {}", lost))) << report_of(nodes);
   const auto deadline = in_seconds(30);
   while (count_of(stays->out(), "waiting") < 2 && !deadline.expired()) ::usleep(10000);
@@ -108,27 +108,27 @@ void expect_return_of(int lost) {
   EXPECT_EQ(count_of(stays->out(), fmt::format("waiting as {}", 1 - lost)), 2) << report_of(nodes);
 }
 
-TEST(LaunchNodeLoss, ANodeThatComesBackIsTakenIn) { expect_return_of(1); }
-TEST(LaunchNodeLoss, TheEndpointsNodeThatComesBackIsTakenIn) { expect_return_of(0); }
+TEST(LaunchNodeLoss, ANodeThatReturnsRejoins) { expect_return_of(1); }
+TEST(LaunchNodeLoss, TheEndpointsNodeThatReturnsRejoins) { expect_return_of(0); }
 
 TEST(LaunchNodeLoss, ACutLinkStopsTheSmallerPartOnly) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
   Nodes nodes = start_waiting(hosts, 3, "1:3");
   ASSERT_TRUE(hosts.cut_link(2).ok());
-  EXPECT_LT(seconds_until_line(*nodes[0], "is gone"), 6);
+  EXPECT_LT(seconds_until_line(*nodes[0], "was lost"), 6);
   for (const std::size_t i : {0, 1}) {
     EXPECT_EQ(nodes[i]->wait(), 0) << report_of(nodes);
     EXPECT_THAT(nodes[i]->out(), HasSubstr("of 2: sum 3"));
   }
-  // Alone it cannot know that the others have ended.
-  EXPECT_TRUE(nodes[2]->wait_for_line("is gone")) << report_of(nodes);
+  // By itself it cannot know that the others have ended.
+  EXPECT_TRUE(nodes[2]->wait_for_line("was lost")) << report_of(nodes);
   EXPECT_FALSE(nodes[2]->wait_for_line("sum", 3)) << report_of(nodes);
   nodes[2]->kill(SIGTERM);
   EXPECT_EQ(nodes[2]->wait(), 143) << report_of(nodes);
   EXPECT_THAT(nodes[2]->out(), Not(HasSubstr("sum")));
 }
 
-TEST(LaunchNodeLoss, ACutLinkOfTheEndpointMovesTheMeeting) {
+TEST(LaunchNodeLoss, ACutLinkOfTheEndpointMovesTheCoordinator) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
   Nodes nodes = start_waiting(hosts, 3, "1:3");
   ASSERT_TRUE(hosts.cut_link(0).ok());
@@ -139,8 +139,8 @@ TEST(LaunchNodeLoss, ACutLinkOfTheEndpointMovesTheMeeting) {
   EXPECT_FALSE(nodes[0]->wait_for_line("sum", 2)) << report_of(nodes);
 }
 
-// The keeper's node is silent for a while, and then there again: the others have moved the meeting, and keep their
-// last call open. In the end all three are together, and no part ever went on alone.
+// The coordinator's node is silent for a while and then returns. Meanwhile the others have a new coordinator, which
+// still waits for more nodes (--last-call). At the end all three are together, and no part has continued alone.
 void expect_reunion(const std::function<void(HostSet&, Launcher&)>& silence,
                     const std::function<void(HostSet&, Launcher&)>& wake) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
@@ -153,7 +153,7 @@ void expect_reunion(const std::function<void(HostSet&, Launcher&)>& silence,
   }
   for (auto& node : nodes) ASSERT_TRUE(node->wait_for_line("round of 3")) << report_of(nodes);
   silence(hosts, *nodes[0]);
-  for (const std::size_t i : {1, 2}) ASSERT_TRUE(nodes[i]->wait_for_line("is gone")) << report_of(nodes);
+  for (const std::size_t i : {1, 2}) ASSERT_TRUE(nodes[i]->wait_for_line("was lost")) << report_of(nodes);
   wake(hosts, *nodes[0]);
   const auto deadline = in_seconds(40);
   for (auto& node : nodes) {
@@ -164,14 +164,14 @@ void expect_reunion(const std::function<void(HostSet&, Launcher&)>& silence,
   }
 }
 
-TEST(LaunchNodeLoss, ALinkThatHealsBringsTheNodeBack) {
+TEST(LaunchNodeLoss, ANodeRejoinsWhenItsLinkIsRestored) {
   expect_reunion([](HostSet& hosts, Launcher&) { ASSERT_TRUE(hosts.cut_link(0).ok()); },
                  [](HostSet& hosts, Launcher&) { ASSERT_TRUE(hosts.restore_link(0).ok()); });
 }
 
-TEST(LaunchNodeLoss, AStoppedKeeperLearnsThatItIsNoLongerOne) {
-  expect_reunion([](HostSet&, Launcher& keeper) { keeper.kill(SIGSTOP); },
-                 [](HostSet&, Launcher& keeper) { keeper.kill(SIGCONT); });
+TEST(LaunchNodeLoss, AStoppedCoordinatorDetectsThatItWasReplaced) {
+  expect_reunion([](HostSet&, Launcher& coordinator) { coordinator.kill(SIGSTOP); },
+                 [](HostSet&, Launcher& coordinator) { coordinator.kill(SIGCONT); });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Nodes that meet, or do not.
+// Nodes that meet, or fail to.
 #include <gmock/gmock.h>
 
 #include "launch_nodes/node_launcher.h"
@@ -38,14 +38,14 @@ TEST(LaunchNodes, TwoHostsOfUnequalSize) { expect_sum_over(2); }
 TEST(LaunchNodes, ThreeHostsOfUnequalSize) { expect_sum_over(3); }
 TEST(LaunchNodes, FourHostsOfUnequalSize) { expect_sum_over(4); }
 
-TEST(LaunchNodes, TheHostOfTheEndpointMayComeLast) {
+TEST(LaunchNodes, TheHostOfTheEndpointMayStartLast) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
   Nodes nodes;
   const NodeOptions options{
       .arguments = {"--nnodes", "2"}, .program = {SUM_RANK}, .environment = {{"LOCKSTEP_LOG", "info"}}};
   nodes.push_back(start_node(hosts, 1, options));
-  // It looks, and nobody is there.
-  ASSERT_FALSE(nodes[0]->wait_for_line("meeting the other nodes", 1));
+  // There is no coordinator to join yet.
+  ASSERT_FALSE(nodes[0]->wait_for_line("joined the coordinator", 1));
   nodes.push_back(start_node(hosts, 0, options));
   for (auto& node : nodes) {
     EXPECT_EQ(node->wait(), 0) << report_of(nodes);
@@ -53,12 +53,12 @@ TEST(LaunchNodes, TheHostOfTheEndpointMayComeLast) {
   }
 }
 
-TEST(LaunchNodes, SecondEndpointIsUsedWhereTheFirstHostIsDown) {
+TEST(LaunchNodes, TheSecondEndpointIsUsedIfTheFirstHostIsDown) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
   ASSERT_TRUE(hosts.cut_link(0).ok());
   Nodes nodes;
   for (const int host : {1, 2}) {
-    // The second --rdzv-endpoint of the command line wins over start_node's.
+    // This second --rdzv-endpoint takes precedence over start_node's.
     nodes.push_back(
         start_node(hosts, host,
                    {.arguments = {"--nnodes", "2", "--rdzv-endpoint",
@@ -68,7 +68,7 @@ TEST(LaunchNodes, SecondEndpointIsUsedWhereTheFirstHostIsDown) {
   for (auto& node : nodes) EXPECT_EQ(node->wait(), 0) << report_of(nodes);
 }
 
-TEST(LaunchNodes, WhoCameIsSaidWhenOthersDoNot) {
+TEST(LaunchNodes, ATimeoutListsTheNodesThatArrived) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
   Nodes nodes;
   for (const int host : {0, 1}) {
@@ -77,20 +77,20 @@ TEST(LaunchNodes, WhoCameIsSaidWhenOthersDoNot) {
   }
   for (auto& node : nodes) {
     EXPECT_EQ(node->wait(), 3) << report_of(nodes);
-    EXPECT_THAT(node->err(), AllOf(HasSubstr("did not come together within 3.0 s"), HasSubstr("of 3 nodes have come")));
+    EXPECT_THAT(node->err(), AllOf(HasSubstr("did not meet within 3.0 s"), HasSubstr("of 3 nodes have arrived")));
     EXPECT_THAT(node->out(), Not(HasSubstr("sum")));
   }
 }
 
-TEST(LaunchNodes, NobodyAtTheEndpointIsSaid) {
+TEST(LaunchNodes, AMissingCoordinatorIsReported) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
   const auto node =
       start_node(hosts, 1, {.arguments = {"--nnodes", "2", "--start-timeout", "2"}, .program = {SUM_RANK}});
   EXPECT_EQ(node->wait(), 3) << node->report();
-  EXPECT_THAT(node->err(), HasSubstr("nobody keeps the meeting at 10.77.0.1:29400"));
+  EXPECT_THAT(node->err(), HasSubstr("there is no coordinator at 10.77.0.1:29400"));
 }
 
-TEST(LaunchNodes, ANodeThatWasStartedDifferentlyIsRefused) {
+TEST(LaunchNodes, ANodeWithOtherOptionsIsRefused) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
   Nodes nodes;
   nodes.push_back(start_node(hosts, 0, {.arguments = {"--nnodes", "2", "--rdzv-id", "a"}, .program = {SUM_RANK}}));
@@ -113,7 +113,7 @@ TEST(LaunchNodes, SeveralHostsNeedASecret) {
   EXPECT_THAT(node->err(), AllOf(HasSubstr("LOCKSTEP_SECRET_FILE"), HasSubstr("openssl rand")));
 }
 
-TEST(LaunchNodes, AWorldOfOneByMistakeIsWarnedAbout) {
+TEST(LaunchNodes, AnAccidentalWorldOfOneCausesAWarning) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
   const auto node = start_node(hosts, 1, {.program = {SUM_RANK}});
   EXPECT_EQ(node->wait(), 0) << node->report();
@@ -123,7 +123,7 @@ TEST(LaunchNodes, AWorldOfOneByMistakeIsWarnedAbout) {
   EXPECT_THAT(slurm->err(), HasSubstr("Slurm gave 4 hosts to this job"));
 }
 
-// What a PyTorch script does: rank 0 listens at the master's port, wherever the nodes meet.
+// Like a PyTorch script: rank 0 listens on the master's port, regardless of where the nodes meet.
 constexpr const char* kListen = R"(
 import os, socket, time
 master = (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))
@@ -145,7 +145,7 @@ else:
 TEST(LaunchNodes, RankZeroCanServeAStoreOfItsOwn) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
   Nodes nodes;
-  for (const int host : {0, 1}) {  // rank 0 is not where the nodes meet
+  for (const int host : {0, 1}) {  // rank 0 is not on the host of the endpoint
     nodes.push_back(start_node(
         hosts, host,
         {.arguments = {"--nnodes", "2", "--node-rank", std::to_string(1 - host), "--serve-store", "no", "--no-python"},
@@ -156,7 +156,7 @@ TEST(LaunchNodes, RankZeroCanServeAStoreOfItsOwn) {
   EXPECT_THAT(nodes[1]->out(), HasSubstr("rank 0 was found"));
 }
 
-TEST(LaunchNodes, AFailureOnOneNodeRestartsAllAndItsCodeIsEverybodys) {
+TEST(LaunchNodes, AFailureOnOneNodeRestartsAllAndAllReturnItsExitCode) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
   Nodes nodes;
   for (const int host : {0, 1}) {
@@ -164,12 +164,12 @@ TEST(LaunchNodes, AFailureOnOneNodeRestartsAllAndItsCodeIsEverybodys) {
         start_node(hosts, host,
                    {.arguments = {"--nnodes", "2", "--node-rank", std::to_string(host), "--max-restarts", "1"},
                     .program = {"sh", "-c",
-                                "echo life $TORCHELASTIC_RESTART_COUNT; "
+                                "echo attempt $TORCHELASTIC_RESTART_COUNT; "
                                 "[ $RANK = 1 ] && exit 5; exec sleep 600"}}));
   }
   for (auto& node : nodes) {
     EXPECT_EQ(node->wait(), 5) << report_of(nodes);
-    EXPECT_THAT(node->out(), AllOf(HasSubstr("life 0"), HasSubstr("life 1"), Not(HasSubstr("life 2"))));
+    EXPECT_THAT(node->out(), AllOf(HasSubstr("attempt 0"), HasSubstr("attempt 1"), Not(HasSubstr("attempt 2"))));
     EXPECT_THAT(node->err(), HasSubstr("rank 1"));
     EXPECT_TRUE(node->nothing_left());
   }

@@ -1,5 +1,5 @@
 // Programs that mpirun starts, without `lockstep run`: each process finds its rank by itself. In a network
-// namespace of their own, because MPICH tells nobody the id of a job, and so all its jobs meet at one port.
+// namespace of their own, because MPICH does not expose the id of a job, so that all its jobs meet at one port.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 bool is_installed(const std::string& command) { return ::access(("/usr/bin/" + command).c_str(), X_OK) == 0; }
 
-// Nothing that says who is which rank, except what the launcher adds.
+// An environment without rank variables, except those that the launcher adds.
 StartOptions without_ranks(const HostSet& hosts) {
   StartOptions options;
   for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_STORE_FD"}) {

@@ -35,14 +35,14 @@ inline std::unique_ptr<Launcher> start_node(const HostSet& hosts, int host, cons
       std::vector<std::string>{"nsenter", fmt::format("--net=/proc/{}/fd/{}", ::getpid(), hosts.namespace_fd(host))});
 }
 
-// The reports of all, for failure messages.
+// The reports of all nodes, for failure messages.
 inline std::string report_of(const std::vector<std::unique_ptr<Launcher>>& nodes) {
   std::string text;
   for (std::size_t i = 0; i < nodes.size(); ++i) text += fmt::format("--- node {}\n{}", i, nodes[i]->report());
   return text;
 }
 
-// A shell program: ranks of a world of this size wait; those of another one sum up.
+// A shell program: ranks of a world of this size wait; those of another size compute the sum.
 inline std::vector<std::string> wait_in_world_of(int size) {
   return {"sh", "-c",
           fmt::format("if [ $WORLD_SIZE = {} ]; then echo waiting; exec sleep 600; fi; exec {}", size, SUM_RANK)};

@@ -1,4 +1,4 @@
-// A rank that sums rank + 1 over the world and says what it got. It knows nothing of who started it.
+// A rank that sums rank + 1 over the world and prints the result. It does not depend on what started it.
 #include <fmt/format.h>
 #include <lockstep/communicator/communicator.h>
 

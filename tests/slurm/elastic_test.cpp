@@ -22,8 +22,8 @@ class ElasticTraining {
              .epochs = 0,
              .finish = SlurmCluster::folder() + "/finish",
              .step_ms = 10,
-             .heartbeat_ms = 3000,
-             .silence_ms = 2000};
+             .peer_timeout_ms = 3000,
+             .silent_timeout_ms = 2000};
     std::filesystem::create_directory(outside(plan_.folder));
     SlurmJob job = train_job({LOCKSTEP_TRAINING_PROGRAM});
     for (const auto& [name, value] : plan_.variables()) job.environment[name] = value;

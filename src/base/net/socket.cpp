@@ -149,10 +149,10 @@ Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline) {
   return fd;
 }
 
-ProbeResult probe_address(const SocketAddress& address, Deadline deadline) {
+AddressState probe_address(const SocketAddress& address, Deadline deadline) {
   const auto connection = connect_to(address, deadline);
-  if (connection.ok()) return ProbeResult::answered;
-  return connection.status() == connect_error(address, ECONNREFUSED) ? ProbeResult::refused : ProbeResult::silent;
+  if (connection.ok()) return AddressState::answered;
+  return connection.status() == connect_error(address, ECONNREFUSED) ? AddressState::refused : AddressState::silent;
 }
 
 void detect_dead_peer(int fd) {

@@ -63,12 +63,12 @@ Result<UniqueFd> accept_from(int listener, Deadline deadline);
 Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline);
 
 // How an address responds to an attempt to connect. The connection is closed at once.
-enum class ProbeResult : std::uint8_t {
+enum class AddressState : std::uint8_t {
   answered,
   refused,  // its host answers that no process is listening there
   silent,   // no answer by the deadline, or the host cannot be reached
 };
-ProbeResult probe_address(const SocketAddress& address, Deadline deadline);
+AddressState probe_address(const SocketAddress& address, Deadline deadline);
 
 // Makes the kernel detect within about 15 s that a TCP peer's host or link is down, on an idle
 // connection too. No effect on Unix sockets.

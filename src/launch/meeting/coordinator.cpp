@@ -9,7 +9,7 @@
 namespace lockstep::launch {
 namespace {
 
-constexpr std::chrono::seconds kLookAgain{2};
+constexpr std::chrono::seconds kReprobeInterval{2};
 
 std::vector<std::string> to_vector(const std::set<std::string>& ids) { return {ids.begin(), ids.end()}; }
 
@@ -22,14 +22,14 @@ Coordinator::Coordinator(NodeRecord self, const JobConfig& job, JobState known, 
       began_at_(now),
       updated_at_(now),
       last_arrival_(now),
-      hall_(std::move(known)),
-      lost_(hall_.lost.begin(), hall_.lost.end()),
-      ended_(hall_.ended.begin(), hall_.ended.end()) {
-  hall_.job = job;
-  hall_.keeper = self_;
-  hall_.official = false;
-  // Somebody who kept quiet may come here now.
-  for (const auto& node : hall_.round.nodes) {
+      job_state_(std::move(known)),
+      lost_(job_state_.lost.begin(), job_state_.lost.end()),
+      ended_(job_state_.ended.begin(), job_state_.ended.end()) {
+  job_state_.job = job;
+  job_state_.coordinator = self_;
+  job_state_.official = false;
+  // A node that was silent may join now.
+  for (const auto& node : job_state_.round.nodes) {
     if (!ended_.contains(node.id)) lost_.erase(node.id);
   }
 }
@@ -40,12 +40,12 @@ bool Coordinator::lives(const std::string& id) const {
 }
 
 bool Coordinator::takes_part(const std::string& id) const {
-  return std::any_of(hall_.round.nodes.begin(), hall_.round.nodes.end(),
+  return std::any_of(job_state_.round.nodes.begin(), job_state_.round.nodes.end(),
                      [&](const auto& node) { return node.id == id; });
 }
 
 bool Coordinator::wants_next_round(const NodeState& state) const {
-  return state.wants_round && (!takes_part(state.record.id) || state.round == hall_.round.number);
+  return state.wants_round && (!takes_part(state.record.id) || state.round == job_state_.round.number);
 }
 
 bool Coordinator::is_alone() const {
@@ -63,7 +63,7 @@ std::pair<std::string, std::int64_t> Coordinator::newest_roster() const {
 
 void Coordinator::update(const std::map<std::string, std::string>& pairs, Clock::time_point now,
                          const HasEnded& has_ended) {
-  // This process itself was stopped or starved: then the others' silence says nothing.
+  // This process itself was stopped or starved: then the silence of others means nothing.
   if (now - updated_at_ > options_.silent_timeout / 2) {
     for (auto& [id, peer] : peers_) peer.beaten_at = now;
   }
@@ -74,11 +74,11 @@ void Coordinator::update(const std::map<std::string, std::string>& pairs, Clock:
   notice_losses(now, has_ended);
   count_restarts();
   decide(now);
-  sum_up();
+  summarize();
 }
 
 void Coordinator::read_announcements(const std::map<std::string, std::string>& pairs, Clock::time_point now) {
-  // Whoever keeps the meeting was here first, and gets the first ranks where nobody asked for them.
+  // The coordinator was here first, and gets the first ranks unless a node asked for them.
   if (const auto own = pairs.find(kNodePrefix + self_.id); own != pairs.end()) {
     read_announcement(self_.id, own->second, pairs, now);
   }
@@ -95,8 +95,8 @@ void Coordinator::read_announcement(const std::string& id, const std::string& by
   const auto state = parse_node_state(bytes);
   if (!state.ok() || state->record.id != id) {
     refusals_[id] = fmt::format("node {} cannot take part: {}", printable(id),
-                                state.ok() ? "it announced itself under another name" : state.status().message());
-  } else if (const auto refusal = refuse_config(hall_.job, hall_.keeper, state->job, state->record)) {
+                                state.ok() ? "it announced itself under another id" : state.status().message());
+  } else if (const auto refusal = refuse_config(job_state_.job, job_state_.coordinator, state->job, state->record)) {
     refusals_[id] = *refusal;
   } else {
     read_peer(id, *state, pairs, now);
@@ -126,7 +126,7 @@ void Coordinator::read_peer(const std::string& id, const NodeState& state,
   }
 }
 
-// A claim of a node rank is refused once the other claimant has shown that it lives; until then it may be the
+// A claim of a node rank is refused once the other claimant has proved that it is alive; until then that one may be the
 // process that this one replaces.
 void Coordinator::refuse_claims() {
   std::vector<NodeRecord> earlier;
@@ -134,7 +134,7 @@ void Coordinator::refuse_claims() {
     Peer& peer = peers_.at(id);
     peer.on_hold = false;
     if (!peer.lives) continue;
-    const auto refusal = refuse_node_rank(hall_.job, peer.state.record, earlier);
+    const auto refusal = refuse_node_rank(job_state_.job, peer.state.record, earlier);
     if (!refusal) {
       earlier.push_back(peer.state.record);
       continue;
@@ -153,17 +153,17 @@ void Coordinator::refuse_claims() {
 void Coordinator::adopt_knowledge() {
   for (const auto& [id, peer] : peers_) {
     const NodeState& state = peer.state;
-    hall_.restarts = std::max(hall_.restarts, state.restarts);
-    hall_.counted_round = std::max(hall_.counted_round, state.counted_round);
-    auto& counted = hall_.counted[id];
+    job_state_.restarts = std::max(job_state_.restarts, state.restarts);
+    job_state_.counted_round = std::max(job_state_.counted_round, state.counted_round);
+    auto& counted = job_state_.counted[id];
     counted = std::max(counted, state.counted_asks);
-    if (state.term > hall_.term) {  // somebody else kept the meeting meanwhile: a quorum must be found anew
-      hall_.term = state.term;
-      hall_.official = false;
+    if (state.term > job_state_.term) {  // there was another coordinator meanwhile: a new quorum is needed
+      job_state_.term = state.term;
+      job_state_.official = false;
     }
-    if (hall_.over.empty() && !state.over.empty()) hall_.over = state.over;
-    if (state.known_round.number > hall_.round.number) {
-      hall_.round = state.known_round;
+    if (job_state_.over.empty() && !state.over.empty()) job_state_.over = state.over;
+    if (state.known_round.number > job_state_.round.number) {
+      job_state_.round = state.known_round;
       lost_.clear();
     }
   }
@@ -171,26 +171,27 @@ void Coordinator::adopt_knowledge() {
 
 void Coordinator::notice_losses(Clock::time_point now, const HasEnded& has_ended) {
   const bool may_still_come = now - began_at_ <= options_.silent_timeout;
-  for (const auto& node : hall_.round.nodes) {
+  for (const auto& node : job_state_.round.nodes) {
     const auto peer = peers_.find(node.id);
     const bool was_here = peer != peers_.end();
     if (was_here && peer->second.lives) {
       ended_.erase(node.id);
-      if (hall_.job.elastic) lost_.erase(node.id);
+      if (job_state_.job.elastic) lost_.erase(node.id);
       continue;
     }
     if (was_here && peer->second.state.left) {
       ended_.insert(node.id);
-      const bool well = peer->second.state.finished && peer->second.state.round == hall_.round.number;
+      const bool well = peer->second.state.finished && peer->second.state.round == job_state_.round.number;
       if (!well) lost_.insert(node.id);
       continue;
     }
-    auto& looked_at = looked_at_[node.id];
-    if (!ended_.contains(node.id) && (looked_at == Clock::time_point() || now - looked_at > kLookAgain)) {
-      looked_at = now;
+    auto& probed_at = probed_at_[node.id];
+    if (!ended_.contains(node.id) && (probed_at == Clock::time_point() || now - probed_at > kReprobeInterval)) {
+      probed_at = now;
       if (has_ended(node.address)) ended_.insert(node.id);
     }
-    const bool finished = std::find(hall_.finished.begin(), hall_.finished.end(), node.id) != hall_.finished.end();
+    const bool finished =
+        std::find(job_state_.finished.begin(), job_state_.finished.end(), node.id) != job_state_.finished.end();
     const bool given_up = was_here || ended_.contains(node.id) || !may_still_come;
     if (given_up && !(finished && ended_.contains(node.id))) lost_.insert(node.id);
   }
@@ -198,77 +199,77 @@ void Coordinator::notice_losses(Clock::time_point now, const HasEnded& has_ended
 
 void Coordinator::count_restarts() {
   for (const auto& [id, peer] : peers_) {
-    auto& counted = hall_.counted[id];
+    auto& counted = job_state_.counted[id];
     for (; counted < peer.state.restart_asks; ++counted) {
-      // Several nodes see one failure: without --elastic a round can only be restarted once.
-      if (!hall_.job.elastic && hall_.counted_round >= hall_.round.number) continue;
-      ++hall_.restarts;
-      hall_.counted_round = hall_.round.number;
+      // Several nodes report the same failure: without --elastic a round is restarted only once.
+      if (!job_state_.job.elastic && job_state_.counted_round >= job_state_.round.number) continue;
+      ++job_state_.restarts;
+      job_state_.counted_round = job_state_.round.number;
     }
   }
 }
 
 void Coordinator::decide(Clock::time_point now) {
-  MeetingView view{.job = hall_.job,
-                   .last_round = hall_.round.number,
-                   .last_nodes = hall_.round.nodes,
+  MeetingView view{.job = job_state_.job,
+                   .last_round = job_state_.round.number,
+                   .last_nodes = job_state_.round.nodes,
                    .ended = ended_,
                    .awaited = {},
-                   .attendants = {},
+                   .present = {},
                    .since_arrival = std::chrono::duration_cast<std::chrono::milliseconds>(now - last_arrival_),
-                   .last_call = options_.last_call};
+                   .last_call_timeout = options_.last_call_timeout};
   for (const auto& id : arrivals_) {
     const Peer& peer = peers_.at(id);
     if (!peer.lives || peer.on_hold) continue;
-    view.attendants.push_back({.node = peer.state.record, .wants_round = wants_next_round(peer.state)});
+    view.present.push_back({.node = peer.state.record, .wants_round = wants_next_round(peer.state)});
   }
-  for (const auto& node : hall_.round.nodes) {
+  for (const auto& node : job_state_.round.nodes) {
     if (!lives(node.id) && !lost_.contains(node.id) && !ended_.contains(node.id)) view.awaited.insert(node.id);
   }
   const auto decision = decide_round(view);
   has_quorum_ = decision.has_quorum;
-  hall_.progress = decision.reason;
-  if (has_quorum_ && !hall_.official) {
-    hall_.official = true;
-    ++hall_.term;
+  job_state_.progress = decision.reason;
+  if (has_quorum_ && !job_state_.official) {
+    job_state_.official = true;
+    ++job_state_.term;
   }
-  if (hall_.over.empty() && decision.begins) begin_round(decision);
+  if (job_state_.over.empty() && decision.begins) begin_round(decision);
 }
 
 void Coordinator::begin_round(const MeetingDecision& decision) {
   std::string master = self_.address;
-  if (!hall_.job.serve_store) {  // rank 0's host, and not where the nodes meet
+  if (!job_state_.job.serve_store) {  // rank 0's host, not the store in which the nodes meet
     const NodeRecord& first = decision.nodes.front();
     master = fmt::format("{}:{}", first.address.substr(0, first.address.rfind(':')), first.rank_port);
   }
-  hall_.round = {.number = hall_.round.number + 1, .master = std::move(master), .nodes = decision.nodes};
-  if (!hall_.job.elastic) hall_.finished.clear();
+  job_state_.round = {.number = job_state_.round.number + 1, .master = std::move(master), .nodes = decision.nodes};
+  if (!job_state_.job.elastic) job_state_.finished.clear();
   lost_.clear();
   ended_.clear();
-  looked_at_.clear();
+  probed_at_.clear();
 }
 
-void Coordinator::sum_up() {
-  hall_.lost = to_vector(lost_);
-  hall_.ended = to_vector(ended_);
-  std::set<std::string> finished(hall_.finished.begin(), hall_.finished.end());
-  hall_.waiting.clear();
-  hall_.failures.clear();
+void Coordinator::summarize() {
+  job_state_.lost = to_vector(lost_);
+  job_state_.ended = to_vector(ended_);
+  std::set<std::string> finished(job_state_.finished.begin(), job_state_.finished.end());
+  job_state_.waiting.clear();
+  job_state_.failures.clear();
   for (const auto& id : arrivals_) {
     const NodeState& state = peers_.at(id).state;
-    if (state.finished && (state.round == hall_.round.number || hall_.job.elastic)) {
+    if (state.finished && (state.round == job_state_.round.number || job_state_.job.elastic)) {
       finished.insert(id);
     } else if (lives(id)) {
       finished.erase(id);
     }
     const bool is_out = !takes_part(id) || (lost_.contains(id) && wants_next_round(state));
-    if (lives(id) && is_out) hall_.waiting.push_back(state.record);
+    if (lives(id) && is_out) job_state_.waiting.push_back(state.record);
     for (const auto& failure : state.failures) {
-      if (failure.round == hall_.round.number || hall_.job.elastic) hall_.failures.push_back(failure);
+      if (failure.round == job_state_.round.number || job_state_.job.elastic) job_state_.failures.push_back(failure);
     }
   }
   std::erase_if(finished, [&](const std::string& id) { return !takes_part(id); });
-  hall_.finished = to_vector(finished);
+  job_state_.finished = to_vector(finished);
 }
 
 }  // namespace lockstep::launch

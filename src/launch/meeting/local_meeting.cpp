@@ -11,7 +11,7 @@ Result<std::unique_ptr<NodeMeeting>> LocalMeeting::open(LocalMeetingOptions opti
 
 Status LocalMeeting::open_port() {
   if (!options_.serve_store) {
-    auto reservation = keep_rank_port(options_.host, options_.port);
+    auto reservation = reserve_rank_port(options_.host, options_.port);
     if (!reservation.ok()) return reservation.status();
     reserved_ = std::move(reservation->fd);
     options_.port = reservation->port;

@@ -1,4 +1,4 @@
-// The meeting of one node, which is alone.
+// The NodeMeeting of a job with one node.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ struct LocalMeetingOptions {
   NodeRecord self;
   std::string host = "127.0.0.1";  // an address of this machine
   std::uint16_t port = 0;          // 0: any
-  // A new store for each round, so that nothing of an earlier one is found in it. Otherwise rank 0 serves its own, and
-  // the port is only kept for it (rank_port.h).
+  // True: a new store for each round, so that it contains no keys of an earlier one. False: rank 0 serves its own
+  // store, and the port is only reserved for it (rank_port.h).
   bool serve_store = true;
   Secret secret = {};
 };

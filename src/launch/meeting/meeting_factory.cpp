@@ -25,14 +25,14 @@ Result<std::unique_ptr<NodeMeeting>> open_store_meeting(const Job& job, const No
                  .serve_store = job.serve_store};
   meeting.self = self;
   meeting.secret = job.secret;
-  meeting.last_call = options.last_call;
+  meeting.last_call_timeout = options.last_call_timeout;
   meeting.silent_timeout = options.node_timeout;
   auto opened = StoreMeeting::open(std::move(meeting));
   if (!opened.ok()) return opened.status();
   return std::unique_ptr<NodeMeeting>(*std::move(opened));
 }
 
-// How many hosts Slurm gave to what this is a part of; 0 outside of Slurm.
+// How many hosts Slurm allocated to this step or job; 0 outside of Slurm.
 int nodes_of_slurm(const Environment& environment) {
   const auto nodes = environment("SLURM_STEP_NUM_NODES");
   return std::atoi(nodes.value_or(environment("SLURM_NNODES").value_or("0")).c_str());
@@ -43,7 +43,7 @@ Result<std::unique_ptr<NodeMeeting>> open_local_meeting(Job& job, const NodeReco
   const HostPort endpoint = options.endpoints.empty() ? HostPort{"127.0.0.1", 0} : options.endpoints.front();
   const bool is_elsewhere = !options.endpoints.empty() && !is_on_this_host(endpoint);
   const auto warning =
-      warn_of_lonely_node(options.max_nodes, is_elsewhere, to_string(endpoint), nodes_of_slurm(process_environment()));
+      warn_of_single_node(options.max_nodes, is_elsewhere, to_string(endpoint), nodes_of_slurm(process_environment()));
   if (warning) job.console.alarm(*warning);
   return LocalMeeting::open({.self = self,
                              .host = is_elsewhere ? "127.0.0.1" : endpoint.host,

@@ -1,4 +1,4 @@
-// The kind of meeting that a job needs.
+// Creates the NodeMeeting that a job needs.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace lockstep::launch {
 
-// Opens what is needed before nodes can meet; warns where other nodes seem to have been forgotten. already_exists: the
+// Opens the stores and ports that the nodes need to meet; warns if --nnodes was probably forgotten. already_exists: the
 // port is in use; invalid_argument: options that cannot work here; unauthenticated: several nodes need a secret.
 Result<std::unique_ptr<NodeMeeting>> make_meeting(Job& job);
 

@@ -1,4 +1,4 @@
-// The parts of MeetingThread that keep a meeting, and that look for one.
+// The parts of MeetingThread that act as the coordinator, and that search for one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,62 +12,65 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPortLook = 300ms;
+constexpr auto kPortProbeTimeout = 300ms;
 constexpr auto kMoveCheckPause = 1s;
 constexpr auto kCandidatePause = 500ms;
 constexpr auto kSearchPause = 100ms;
-// How much longer each further endpoint waits for those before it.
+// How much longer each further endpoint waits for the previous ones.
 constexpr auto kEndpointHead = 2s;
 
 }  // namespace
 
-Status MeetingThread::keep() {
+Status MeetingThread::coordinate() {
   const auto pairs = store_->list(kLaunchPrefix, rpc_deadline());
   if (!pairs.ok()) return pairs.status();
-  const auto has_ended = [](const std::string& address) { return port_refuses(address, Deadline::after(kPortLook)); };
-  keeper_->update(*pairs, Clock::now(), has_ended);
-  LOCKSTEP_RETURN_IF_ERROR(keep_roster());
-  for (const auto& [id, reason] : keeper_->refusals()) {
+  const auto has_ended = [](const std::string& address) {
+    return port_refuses(address, Deadline::after(kPortProbeTimeout));
+  };
+  coordinator_->update(*pairs, Clock::now(), has_ended);
+  LOCKSTEP_RETURN_IF_ERROR(collect_roster());
+  for (const auto& [id, reason] : coordinator_->refusals()) {
     if (written_refusals_.contains(id)) continue;
     log_warn("{}", reason);
     LOCKSTEP_RETURN_IF_ERROR(store_->set(kRefusedPrefix + id, reason, rpc_deadline()));
     written_refusals_[id] = reason;
   }
-  const std::string hall = format(keeper_->hall());
-  if (hall != written_hall_) {
-    LOCKSTEP_RETURN_IF_ERROR(store_->set(kHallKey, hall, rpc_deadline()));
-    written_hall_ = hall;
+  const std::string state = format(coordinator_->job_state());
+  if (state != written_state_) {
+    LOCKSTEP_RETURN_IF_ERROR(store_->set(kJobStateKey, state, rpc_deadline()));
+    written_state_ = state;
     ++written_version_;
   }
   return store_->set(kStampKey, fmt::format("{}/{} {}", id_, written_version_, ++beat_), rpc_deadline());
 }
 
-Status MeetingThread::keep_roster() {
-  const auto [node, number] = keeper_->newest_roster();
-  if (number <= keeper_->hall().roster_number) return {};
+Status MeetingThread::collect_roster() {
+  const auto [node, number] = coordinator_->newest_roster();
+  if (number <= coordinator_->job_state().roster_number) return {};
   const auto roster = read_now(*store_, kRosterPrefix + node, rpc_deadline());
   if (!roster.ok()) return roster.status();
-  if (!*roster || roster_number(**roster) < number) return {};  // it is on its way
+  if (!*roster || roster_number(**roster) < number) return {};  // it has not arrived yet
   LOCKSTEP_RETURN_IF_ERROR(store_->set(kRosterKey, **roster, rpc_deadline()));
-  keeper_->set_roster_number(roster_number(**roster));
+  coordinator_->set_roster_number(roster_number(**roster));
   return {};
 }
 
-// A launcher at the endpoint that knows nothing of the job is told where it goes on. True if this node went there.
+// A launcher at the endpoint that does not know the job is redirected to its coordinator. True if this node joined that
+// one.
 bool MeetingThread::follow_move() {
-  if (is_quiet(move_checked_at_, kMoveCheckPause)) return false;
+  if (is_too_soon(move_checked_at_, kMoveCheckPause)) return false;
   const auto moved = read_now(*store_, kMovedKey, rpc_deadline());
   if (!moved.ok() || !*moved) return false;
-  Finding finding = search_.look(**moved);
+  Finding finding = search_.probe(**moved);
   const auto removed = store_->remove(kMovedKey, rpc_deadline());
   if (!removed.ok()) log_debug("{}", removed.status().message());
-  if (finding.place.kind != Place::Kind::meeting || finding.place.term <= keeper_->hall().term) return false;
-  abdicate();
+  if (finding.place.kind != Place::Kind::meeting || finding.place.term <= coordinator_->job_state().term) return false;
+  step_down();
   join(std::move(finding));
   return true;
 }
 
-void MeetingThread::start_keeping() {
+void MeetingThread::become_coordinator() {
   const auto place = parse_host_port(own_.address);
   if (!place.ok()) return drop(place.status());
   auto client = TcpStore::connect(place->host, place->port, options_.secret, Deadline::after(2s));
@@ -76,77 +79,78 @@ void MeetingThread::start_keeping() {
   NodeRecord self;
   {
     const std::lock_guard lock(shared_->mutex);
-    known = shared_->board.known();
-    self = shared_->board.mine().record;
+    known = shared_->view.known();
+    self = shared_->view.mine().record;
   }
-  // What an earlier keeper knew of rosters is not in this store.
+  // The rosters that an earlier coordinator had are not in this store.
   known.roster_number = -1;
-  written_hall_.clear();
+  written_state_.clear();
   written_refusals_.clear();
-  keeper_.emplace(self, options_.job, known,
-                  CoordinatorOptions{.last_call = options_.last_call, .silent_timeout = options_.silent_timeout},
-                  Clock::now());
+  coordinator_.emplace(
+      self, options_.job, known,
+      CoordinatorOptions{.last_call_timeout = options_.last_call_timeout, .silent_timeout = options_.silent_timeout},
+      Clock::now());
   store_ = *client;
-  log_info("this node keeps the meeting, at {}", own_.address);
-  if (const Status kept = keep(); !kept.ok()) return drop(kept);
+  log_info("this node is the coordinator, at {}", own_.address);
+  if (const Status status = coordinate(); !status.ok()) return drop(status);
   Finding finding;
   finding.store = *std::move(client);
-  finding.hall = keeper_->hall();
+  finding.job_state = coordinator_->job_state();
   join(std::move(finding));
 }
 
-void MeetingThread::abdicate() {
-  keeper_.reset();
-  for (const auto& key : {kHallKey, kStampKey}) {
+void MeetingThread::step_down() {
+  coordinator_.reset();
+  for (const auto& key : {kJobStateKey, kStampKey}) {
     const auto removed = store_->remove(key, rpc_deadline());
-    if (!removed.ok()) log_warn("cannot leave the meeting to another node: {}", removed.status().message());
+    if (!removed.ok()) log_warn("cannot hand over to another coordinator: {}", removed.status().message());
   }
   store_.reset();
 }
 
-void MeetingThread::look_around() {
-  if (is_quiet(looked_at_, store_ ? std::chrono::milliseconds(kCandidatePause) : kSearchPause)) return;
+void MeetingThread::find_coordinator() {
+  if (is_too_soon(searched_at_, store_ ? std::chrono::milliseconds(kCandidatePause) : kSearchPause)) return;
   JobState known;
   bool leaving = false;
   {
     const std::lock_guard lock(shared_->mutex);
-    known = shared_->board.known();
+    known = shared_->view.known();
     leaving = shared_->leaving;
   }
   if (leaving) return;
-  if (known.round.number >= 0 && look_at_nodes(known)) return;
+  if (known.round.number >= 0 && search_nodes(known)) return;
   const bool is_member =
       std::any_of(known.round.nodes.begin(), known.round.nodes.end(), [&](const auto& node) { return node.id == id_; });
-  if (look_at_endpoints(known)) return;
-  if (!store_ && !is_member && known.round.number < 0) keep_first_meeting();
+  if (search_endpoints(known)) return;
+  if (!store_ && !is_member && known.round.number < 0) become_first_coordinator();
 }
 
-// Goes to a meeting of the last round's nodes, or keeps it. False: there is none.
-bool MeetingThread::look_at_nodes(const JobState& known) {
+// Joins the coordinator among the last round's nodes, or becomes it. False: there is none.
+bool MeetingThread::search_nodes(const JobState& known) {
   auto outcome = search_.search_nodes(known, id_);
-  if (outcome.kind == PlaceChoice::Kind::keep && !keeper_) {
+  if (outcome.kind == PlaceChoice::Kind::coordinate && !coordinator_) {
     store_.reset();
-    start_keeping();
+    become_coordinator();
     return true;
   }
-  if (outcome.kind != PlaceChoice::Kind::join) return outcome.kind == PlaceChoice::Kind::keep;
-  if (store_ && outcome.finding.hall.keeper.id == keeper_id_) return true;
-  if (keeper_) abdicate();
+  if (outcome.kind != PlaceChoice::Kind::join) return outcome.kind == PlaceChoice::Kind::coordinate;
+  if (store_ && outcome.finding.job_state.coordinator.id == coordinator_id_) return true;
+  if (coordinator_) step_down();
   join(std::move(outcome.finding));
   return true;
 }
 
-bool MeetingThread::look_at_endpoints(const JobState& known) {
+bool MeetingThread::search_endpoints(const JobState& known) {
   for (std::size_t i = 0; i < options_.endpoints.size(); ++i) {
-    // The first of several launchers that began at the same time keeps the meeting.
-    if (keeper_ && own_.endpoint >= 0 && static_cast<int>(i) >= own_.endpoint) return false;
+    // Of several launchers that started at the same time, the one at the first endpoint becomes the coordinator.
+    if (coordinator_ && own_.endpoint >= 0 && static_cast<int>(i) >= own_.endpoint) return false;
     if (static_cast<int>(i) == own_.endpoint) continue;
     const auto& endpoint = options_.endpoints[i];
-    Finding finding = search_.look(endpoint.host, endpoint.port);
+    Finding finding = search_.probe(endpoint.host, endpoint.port);
     const bool is_meeting = finding.place.kind == Place::Kind::meeting && finding.place.term >= known.term;
-    if (is_meeting && finding.hall.keeper.id != id_) {
-      if (store_ && finding.hall.keeper.id == keeper_id_) return true;
-      if (keeper_) abdicate();
+    if (is_meeting && finding.job_state.coordinator.id != id_) {
+      if (store_ && finding.job_state.coordinator.id == coordinator_id_) return true;
+      if (coordinator_) step_down();
       join(std::move(finding));
       return true;
     }
@@ -160,16 +164,16 @@ bool MeetingThread::look_at_endpoints(const JobState& known) {
   return false;
 }
 
-void MeetingThread::keep_first_meeting() {
-  if (own_.endpoint < 0) {  // another launcher of this host may have had it, and ended
+void MeetingThread::become_first_coordinator() {
+  if (own_.endpoint < 0) {  // another launcher of this host may have had the endpoint, and ended
     auto taken = take_over_endpoint(options_.endpoints, options_.local_address, options_.secret);
     if (!taken.ok()) return;
     own_ = *std::move(taken);
     const std::lock_guard lock(shared_->mutex);
     shared_->address = own_.address;
-    shared_->board.set_address(own_.address);
+    shared_->view.set_address(own_.address);
   }
-  if (Clock::now() - began_at_ >= own_.endpoint * kEndpointHead) start_keeping();
+  if (Clock::now() - began_at_ >= own_.endpoint * kEndpointHead) become_coordinator();
 }
 
 }  // namespace lockstep::launch

@@ -16,7 +16,7 @@ constexpr std::size_t kMaxNameBytes = 255;
 constexpr std::size_t kMaxTextBytes = std::size_t{16} << 10;
 constexpr std::uint32_t kMaxCount = 65536;
 
-enum class Kind : std::uint16_t { node = 1, hall = 2 };
+enum class Kind : std::uint16_t { node = 1, job = 2 };
 
 // One function per type reads and writes its fields, so that both sides cannot differ.
 class Writer {
@@ -31,7 +31,7 @@ class Writer {
     writer_.put(value);
   }
   void flag(const bool& value) { writer_.put(static_cast<std::uint8_t>(value ? 1 : 0)); }
-  // What is longer than a reader accepts is cut, so that a record can always be read.
+  // Text longer than a reader accepts is truncated, so that a record can always be read.
   void text(const std::string& value, std::size_t limit) {
     writer_.put_string(std::string_view(value).substr(0, limit));
   }
@@ -57,7 +57,7 @@ class Reader {
     if (!reader_.ok() || magic != kMagic) return Status(StatusCode::protocol_error, "not a record of a launcher");
     if (version != kVersion) {
       return Status(StatusCode::protocol_error,
-                    fmt::format("a launcher of protocol version {}, where this one has version {}; run the same "
+                    fmt::format("a launcher of protocol version {}, but this one has version {}; run the same "
                                 "version of Lockstep on all nodes",
                                 version, kVersion));
     }
@@ -103,7 +103,7 @@ class Reader {
 };
 
 template <typename Io, typename Record>
-void visit_node(Io& io, Record& record) {
+void serialize_node(Io& io, Record& record) {
   io.text(record.id, kMaxNameBytes);
   io.text(record.host, kMaxNameBytes);
   io.number(record.pid);
@@ -116,17 +116,17 @@ void visit_node(Io& io, Record& record) {
 }
 
 template <typename Io, typename Nodes>
-void visit_nodes(Io& io, Nodes& nodes) {
-  io.items(nodes, [&](auto& node) { visit_node(io, node); });
+void serialize_nodes(Io& io, Nodes& nodes) {
+  io.items(nodes, [&](auto& node) { serialize_node(io, node); });
 }
 
 template <typename Io, typename Names>
-void visit_names(Io& io, Names& names) {
+void serialize_names(Io& io, Names& names) {
   io.items(names, [&](auto& name) { io.text(name, kMaxNameBytes); });
 }
 
 template <typename Io, typename Job>
-void visit_job(Io& io, Job& job) {
+void serialize_job(Io& io, Job& job) {
   io.text(job.run_id, kMaxNameBytes);
   io.number(job.min_nodes);
   io.number(job.max_nodes);
@@ -136,14 +136,14 @@ void visit_job(Io& io, Job& job) {
 }
 
 template <typename Io, typename Record>
-void visit_round(Io& io, Record& round) {
+void serialize_round(Io& io, Record& round) {
   io.number(round.number);
   io.text(round.master, kMaxNameBytes);
-  visit_nodes(io, round.nodes);
+  serialize_nodes(io, round.nodes);
 }
 
 template <typename Io, typename Failures>
-void visit_failures(Io& io, Failures& failures) {
+void serialize_failures(Io& io, Failures& failures) {
   io.items(failures, [&](auto& item) {
     io.number(item.round);
     io.text(item.node, kMaxNameBytes);
@@ -162,15 +162,15 @@ void visit_failures(Io& io, Failures& failures) {
 }
 
 template <typename Io, typename State>
-void visit_node_state(Io& io, State& state) {
-  visit_node(io, state.record);
-  visit_job(io, state.job);
+void serialize_node_state(Io& io, State& state) {
+  serialize_node(io, state.record);
+  serialize_job(io, state.job);
   io.number(state.connection);
   io.flag(state.wants_round);
   io.number(state.round);
   io.flag(state.finished);
   io.flag(state.left);
-  visit_failures(io, state.failures);
+  serialize_failures(io, state.failures);
   io.text(state.over, kMaxTextBytes);
   io.number(state.restart_asks);
   io.number(state.term);
@@ -178,28 +178,28 @@ void visit_node_state(Io& io, State& state) {
   io.number(state.counted_round);
   io.number(state.counted_asks);
   io.number(state.roster_number);
-  visit_round(io, state.known_round);
+  serialize_round(io, state.known_round);
 }
 
 template <typename Io, typename State>
-void visit_hall_state(Io& io, State& state) {
-  visit_job(io, state.job);
+void serialize_job_state(Io& io, State& state) {
+  serialize_job(io, state.job);
   io.number(state.term);
   io.flag(state.official);
-  visit_node(io, state.keeper);
-  visit_round(io, state.round);
+  serialize_node(io, state.coordinator);
+  serialize_round(io, state.round);
   io.number(state.restarts);
   io.number(state.counted_round);
   io.items(state.counted, [&](auto& pair) {
-    // Keys of a map are constant where it is written.
+    // Keys of a map are constant when it is written.
     io.text(pair.first, kMaxNameBytes);
     io.number(pair.second);
   });
-  visit_names(io, state.lost);
-  visit_names(io, state.ended);
-  visit_names(io, state.finished);
-  visit_nodes(io, state.waiting);
-  visit_failures(io, state.failures);
+  serialize_names(io, state.lost);
+  serialize_names(io, state.ended);
+  serialize_names(io, state.finished);
+  serialize_nodes(io, state.waiting);
+  serialize_failures(io, state.failures);
   io.text(state.over, kMaxTextBytes);
   io.text(state.progress, kMaxTextBytes);
   io.number(state.roster_number);
@@ -220,13 +220,13 @@ bool is_valid(const RoundRecord& round) {
 
 std::string format(const NodeState& state) {
   Writer writer(Kind::node);
-  visit_node_state(writer, state);
+  serialize_node_state(writer, state);
   return writer.take();
 }
 
 std::string format(const JobState& state) {
-  Writer writer(Kind::hall);
-  visit_hall_state(writer, state);
+  Writer writer(Kind::job);
+  serialize_job_state(writer, state);
   return writer.take();
 }
 
@@ -234,18 +234,18 @@ Result<NodeState> parse_node_state(std::string_view bytes) {
   Reader reader(bytes);
   LOCKSTEP_RETURN_IF_ERROR(reader.header(Kind::node));
   NodeState state;
-  visit_node_state(reader, state);
+  serialize_node_state(reader, state);
   if (!reader.complete() || state.record.id.empty() || state.record.nproc < 1 || !is_valid(state.known_round)) {
     return Reader::malformed();
   }
   return state;
 }
 
-Result<JobState> parse_hall_state(std::string_view bytes) {
+Result<JobState> parse_job_state(std::string_view bytes) {
   Reader reader(bytes);
-  LOCKSTEP_RETURN_IF_ERROR(reader.header(Kind::hall));
+  LOCKSTEP_RETURN_IF_ERROR(reader.header(Kind::job));
   JobState state;
-  visit_hall_state(reader, state);
+  serialize_job_state(reader, state);
   if (!reader.complete() || !is_valid(state.round)) return Reader::malformed();
   return state;
 }

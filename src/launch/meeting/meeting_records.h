@@ -1,4 +1,4 @@
-// What launchers write into the store where they meet, as bytes. Pure functions; parsers accept any bytes, check
+// The records that launchers write into the store in which they meet. Pure functions; parsers accept any bytes, check
 // lengths before they allocate, and return protocol_error for what no launcher of this version writes.
 // Keys: docs/nodes.md.
 #pragma once
@@ -27,33 +27,33 @@ struct NodeFailure {
   RankFailure failure;
 };
 
-// A node about itself; all of it, so that whoever keeps the next meeting has to ask nobody.
+// Everything about a node, written by itself, so that the next coordinator needs no other source.
 struct NodeState {
   NodeRecord record;
   JobConfig job;
   std::uint64_t connection = 0;  // counts its connections to stores; names its last will
   bool wants_round = false;
-  int round = -1;  // the last that it took part in
+  int round = -1;  // the last one that it took part in
   bool finished = false;
-  bool left = false;  // will not come back
+  bool left = false;  // will not return
   std::vector<NodeFailure> failures = {};
   std::string over = {};           // why it ended the job; empty: it did not
-  std::uint64_t restart_asks = 0;  // how often it asked to count a restart
-  // What it knows of the job.
+  std::uint64_t restart_asks = 0;  // how often it asked for a restart to be counted
+  // Its view of the job.
   int term = 0;
   int restarts = 0;
   int counted_round = -1;
   std::uint64_t counted_asks = 0;  // of its own restart_asks
   std::int64_t roster_number = -1;
-  RoundRecord known_round = {};  // only where the keeper may not know it
+  RoundRecord known_round = {};  // only if the coordinator may not know it
 };
 
-// The meeting, as its keeper sees it.
+// The state of the job, as its coordinator publishes it.
 struct JobState {
   JobConfig job;
-  int term = 0;           // counts keepers that had a quorum
-  bool official = false;  // has or had a quorum; else it still looks for one
-  NodeRecord keeper;
+  int term = 0;           // counts coordinators that had a quorum
+  bool official = false;  // the coordinator has or had a quorum; otherwise it is a candidate
+  NodeRecord coordinator;
   RoundRecord round = {};
   int restarts = 0;
   int counted_round = -1;                             // the round whose restart was counted last
@@ -64,7 +64,7 @@ struct JobState {
   std::vector<std::string> finished = {};
   std::vector<NodeRecord> waiting = {};  // living nodes that take no part in the round
   std::vector<NodeFailure> failures = {};
-  std::string over = {};      // the job has ended, and why
+  std::string over = {};      // why the job has ended; empty: it has not
   std::string progress = {};  // why the next round has not begun
   std::int64_t roster_number = -1;
 };
@@ -72,19 +72,19 @@ struct JobState {
 std::string format(const NodeState& state);
 std::string format(const JobState& state);
 Result<NodeState> parse_node_state(std::string_view bytes);
-Result<JobState> parse_hall_state(std::string_view bytes);
+Result<JobState> parse_job_state(std::string_view bytes);
 
-// The number in a roster's first line; -1 where there is none.
+// The number in a roster's first line; -1 if there is none.
 std::int64_t roster_number(std::string_view roster);
 
 // Keys.
 inline const std::string kLaunchPrefix = "lockstep/launch/";
-inline const std::string kNodePrefix = kLaunchPrefix + "node/";        // <id>: NodeState
-inline const std::string kBeatPrefix = kLaunchPrefix + "beat/";        // <id>: a counter
-inline const std::string kGonePrefix = kLaunchPrefix + "gone/";        // <id>/<connection>: a last will
-inline const std::string kHallKey = "lockstep/launch_hall";            // JobState
-inline const std::string kStampKey = "lockstep/launch_stamp";          // "<version of the hall> <keeper's counter>"
-inline const std::string kMovedKey = "lockstep/launch_moved";          // the address of the meeting, elsewhere
+inline const std::string kNodePrefix = kLaunchPrefix + "node/";       // <id>: NodeState
+inline const std::string kBeatPrefix = kLaunchPrefix + "beat/";       // <id>: a counter
+inline const std::string kGonePrefix = kLaunchPrefix + "gone/";       // <id>/<connection>: a last will
+inline const std::string kJobStateKey = "lockstep/launch_job_state";  // JobState
+inline const std::string kStampKey = "lockstep/launch_stamp";  // "<version of the job state> <coordinator's counter>"
+inline const std::string kMovedKey = "lockstep/launch_moved";  // the address of the present coordinator
 inline const std::string kRefusedPrefix = "lockstep/launch_refused/";  // <id>: why
 inline const std::string kRosterPrefix = "lockstep/launch_rosters/";   // <id>: the newest roster of a node
 inline const std::string kRosterKey = "lockstep/launch_roster";        // the newest of all

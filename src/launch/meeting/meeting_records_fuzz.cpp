@@ -1,4 +1,4 @@
-// What launchers write into the store where they meet.
+// The records that launchers write into the store in which they meet.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -9,15 +9,15 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lockstep::launch;
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  // What is accepted is written again in a form that is stable.
+  // An accepted record must round-trip to a stable form.
   if (const auto node = parse_node_state(bytes); node.ok()) {
     const auto again = parse_node_state(format(*node));
     if (!again.ok() || format(*again) != format(*node)) std::abort();
   }
-  if (const auto hall = parse_hall_state(bytes); hall.ok()) {
-    const auto again = parse_hall_state(format(*hall));
-    if (!again.ok() || format(*again) != format(*hall)) std::abort();
-    round_of(hall->keeper.id, hall->round.number, hall->restarts, hall->round.master + ":1", hall->round.nodes);
+  if (const auto job = parse_job_state(bytes); job.ok()) {
+    const auto again = parse_job_state(format(*job));
+    if (!again.ok() || format(*again) != format(*job)) std::abort();
+    round_of(job->coordinator.id, job->round.number, job->restarts, job->round.master + ":1", job->round.nodes);
   }
   roster_number(bytes);
   return 0;

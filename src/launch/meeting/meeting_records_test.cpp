@@ -20,47 +20,47 @@ NodeState node_state() {
   return state;
 }
 
-JobState hall_state() {
+JobState job_state() {
   JobState state;
   state.job = node_state().job;
   state.term = 3;
   state.official = true;
-  state.keeper = node_state().record;
+  state.coordinator = node_state().record;
   state.round = node_state().known_round;
   state.counted = {{"a1", 2}, {"b", 0}};
   state.lost = {"b"};
-  state.waiting = {state.keeper};
+  state.waiting = {state.coordinator};
   state.failures = node_state().failures;
   state.progress = "1 of 2";
   state.roster_number = 9;
   return state;
 }
 
-TEST(StoreMeetingRecords, ComeBackAsTheyWere) {
+TEST(StoreMeetingRecords, SurviveARoundTrip) {
   const auto node = parse_node_state(format(node_state()));
   ASSERT_TRUE(node.ok()) << node.status().message();
   EXPECT_EQ(format(*node), format(node_state()));
   EXPECT_EQ(node->failures.front().failure.reason, "broken");
   EXPECT_EQ(node->record.node_rank, 1);
-  const auto hall = parse_hall_state(format(hall_state()));
-  ASSERT_TRUE(hall.ok()) << hall.status().message();
-  EXPECT_EQ(format(*hall), format(hall_state()));
-  EXPECT_EQ(hall->counted.at("a1"), 2U);
+  const auto job = parse_job_state(format(job_state()));
+  ASSERT_TRUE(job.ok()) << job.status().message();
+  EXPECT_EQ(format(*job), format(job_state()));
+  EXPECT_EQ(job->counted.at("a1"), 2U);
 }
 
-TEST(StoreMeetingRecords, EveryPrefixIsRefused) {
+TEST(StoreMeetingRecords, EveryPrefixIsRejected) {
   const std::string node = format(node_state());
   for (std::size_t size = 0; size < node.size(); ++size) EXPECT_FALSE(parse_node_state(node.substr(0, size)).ok());
-  const std::string hall = format(hall_state());
-  for (std::size_t size = 0; size < hall.size(); ++size) EXPECT_FALSE(parse_hall_state(hall.substr(0, size)).ok());
-  EXPECT_FALSE(parse_hall_state(node).ok());
+  const std::string job = format(job_state());
+  for (std::size_t size = 0; size < job.size(); ++size) EXPECT_FALSE(parse_job_state(job.substr(0, size)).ok());
+  EXPECT_FALSE(parse_job_state(node).ok());
 }
 
 TEST(StoreMeetingRecords, AnotherVersionIsNamed) {
   std::string bytes = format(node_state());
   bytes[4] = 9;
   EXPECT_EQ(parse_node_state(bytes).status().message(),
-            "a launcher of protocol version 9, where this one has version 1; run the same version of Lockstep on all "
+            "a launcher of protocol version 9, but this one has version 1; run the same version of Lockstep on all "
             "nodes");
 }
 

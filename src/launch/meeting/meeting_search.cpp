@@ -12,13 +12,13 @@ constexpr int kMaxMoves = 3;
 
 }  // namespace
 
-Finding MeetingSearch::look_once(const std::string& host, std::uint16_t port, std::string* moved) {
-  const auto deadline = Deadline::after(kLookTime);
+Finding MeetingSearch::probe_once(const std::string& host, std::uint16_t port, std::string* moved) {
+  const auto deadline = Deadline::after(kProbeTimeout);
   Finding finding;
-  // The store's own client would try again until the deadline.
+  // The store's own client would retry until the deadline.
   if (port_refuses(to_string(HostPort{host, port}), deadline)) {
     finding.place.kind = Place::Kind::refused;
-    finding.problem = Status(StatusCode::unavailable, "nobody listens at " + to_string(HostPort{host, port}));
+    finding.problem = Status(StatusCode::unavailable, "no process is listening on " + to_string(HostPort{host, port}));
     return finding;
   }
   auto store = TcpStore::connect(host, port, secret_, deadline);
@@ -28,7 +28,7 @@ Finding MeetingSearch::look_once(const std::string& host, std::uint16_t port, st
   }
   finding.place.kind = Place::Kind::standby;
   finding.store = *std::move(store);
-  auto bytes = read_now(*finding.store, kHallKey, deadline);
+  auto bytes = read_now(*finding.store, kJobStateKey, deadline);
   auto elsewhere = read_now(*finding.store, kMovedKey, deadline);
   if (!bytes.ok() || !elsewhere.ok()) {
     finding.place.kind = Place::Kind::silent;
@@ -37,45 +37,46 @@ Finding MeetingSearch::look_once(const std::string& host, std::uint16_t port, st
   }
   *moved = elsewhere->value_or("");
   if (!*bytes) return finding;
-  auto hall = parse_hall_state(**bytes);
-  if (!hall.ok()) {
-    finding.problem = hall.status().with_context(finding.store->describe());
+  auto state = parse_job_state(**bytes);
+  if (!state.ok()) {
+    finding.problem = state.status().with_context(finding.store->describe());
     return finding;
   }
-  finding.hall = *std::move(hall);
-  finding.place.kind = finding.hall.official ? Place::Kind::meeting : Place::Kind::candidate;
-  finding.place.term = finding.hall.term;
+  finding.job_state = *std::move(state);
+  finding.place.kind = finding.job_state.official ? Place::Kind::meeting : Place::Kind::candidate;
+  finding.place.term = finding.job_state.term;
   return finding;
 }
 
-Finding MeetingSearch::look(const std::string& host, std::uint16_t port) {
+Finding MeetingSearch::probe(const std::string& host, std::uint16_t port) {
   std::string moved;
-  Finding finding = look_once(host, port, &moved);
+  Finding finding = probe_once(host, port, &moved);
   for (int i = 0; i < kMaxMoves && !moved.empty(); ++i) {
     const auto place = parse_host_port(std::exchange(moved, {}));
     if (!place.ok()) break;
-    Finding next = look_once(place->host, place->port, &moved);
+    Finding next = probe_once(place->host, place->port, &moved);
     if (next.place.kind != Place::Kind::meeting || next.place.term < finding.place.term) break;
     finding = std::move(next);
   }
   return finding;
 }
 
-Finding MeetingSearch::look(const std::string& address) {
+Finding MeetingSearch::probe(const std::string& address) {
   const auto place = parse_host_port(address);
-  if (place.ok()) return look(place->host, place->port);
+  if (place.ok()) return probe(place->host, place->port);
   Finding finding;
   finding.problem = place.status();
   return finding;
 }
 
-void MeetingSearch::call_home(const HostPort& endpoint, const JobState& hall, const std::string& address) {
+void MeetingSearch::redirect(const HostPort& endpoint, const JobState& job_state, const std::string& address) {
   std::string moved;
-  const Finding finding = look_once(endpoint.host, endpoint.port, &moved);
-  const bool is_older = finding.place.kind == Place::Kind::meeting && finding.place.term < hall.term;
-  if (!is_older || finding.hall.job.run_id != hall.job.run_id || moved == address) return;
-  const Status told = finding.store->set(kMovedKey, address, Deadline::after(kLookTime));
-  log_info("told the launcher at {} that the nodes meet at {}: {}", to_string(endpoint), address, told.to_string());
+  const Finding finding = probe_once(endpoint.host, endpoint.port, &moved);
+  const bool is_older = finding.place.kind == Place::Kind::meeting && finding.place.term < job_state.term;
+  if (!is_older || finding.job_state.job.run_id != job_state.job.run_id || moved == address) return;
+  const Status written = finding.store->set(kMovedKey, address, Deadline::after(kProbeTimeout));
+  log_info("redirected the launcher at {} to the coordinator at {}: {}", to_string(endpoint), address,
+           written.to_string());
 }
 
 MeetingSearch::Outcome MeetingSearch::search_nodes(const JobState& known, const std::string& self) {
@@ -87,7 +88,7 @@ MeetingSearch::Outcome MeetingSearch::search_nodes(const JobState& known, const 
     if (node.id == self) {
       finding.place.is_self = true;
     } else {
-      finding = look(node.address);
+      finding = probe(node.address);
       if (finding.place.kind == Place::Kind::silent) {
         const auto since = silent_since_.try_emplace(node.address, now).first->second;
         finding.place.silent_for = std::chrono::duration_cast<std::chrono::milliseconds>(now - since);
@@ -98,8 +99,8 @@ MeetingSearch::Outcome MeetingSearch::search_nodes(const JobState& known, const 
     places.push_back(finding.place);
     findings.push_back(std::move(finding));
   }
-  const auto choice = choose_place(places, known.term, patience_);
-  log_debug("looking for the meeting among {} nodes: {}", places.size(), choice.reason);
+  const auto choice = choose_place(places, known.term, silent_timeout_);
+  log_debug("searching for the coordinator among {} nodes: {}", places.size(), choice.reason);
   Outcome outcome{.kind = choice.kind, .finding = {}};
   if (choice.kind == PlaceChoice::Kind::join) outcome.finding = std::move(findings[choice.place]);
   return outcome;

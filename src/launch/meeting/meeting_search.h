@@ -1,4 +1,4 @@
-// Finding the meeting: at the endpoints, or with one of the nodes of the last round. Used by one thread.
+// Finding the coordinator: at the endpoints, or at one of the nodes of the last round. Used by one thread.
 #pragma once
 
 #include <chrono>
@@ -21,36 +21,37 @@ namespace lockstep::launch {
 // What is at one address.
 struct Finding {
   Place place;
-  JobState hall = {};                         // of a candidate or a meeting
-  std::shared_ptr<TcpStore> store = nullptr;  // where somebody answered
-  Status problem = {};                        // where nobody did
+  JobState job_state = {};                    // of a candidate or a coordinator
+  std::shared_ptr<TcpStore> store = nullptr;  // if a store answered
+  Status problem = {};                        // why none answered
 };
 
 class MeetingSearch {
  public:
-  MeetingSearch(const Secret& secret, std::chrono::milliseconds patience) : secret_(secret), patience_(patience) {}
+  MeetingSearch(const Secret& secret, std::chrono::milliseconds silent_timeout)
+      : secret_(secret), silent_timeout_(silent_timeout) {}
 
-  // Looks at one address, at most for `kLookTime`; goes on where the meeting has moved to.
-  Finding look(const std::string& host, std::uint16_t port);
-  Finding look(const std::string& address);
+  // Probes one address, for at most `kProbeTimeout`; follows a redirection to the present coordinator.
+  Finding probe(const std::string& host, std::uint16_t port);
+  Finding probe(const std::string& address);
 
   struct Outcome {
     PlaceChoice::Kind kind = PlaceChoice::Kind::wait;
     Finding finding = {};  // to join
   };
-  // Among the nodes of the last round, as the node `self` knows it.
+  // Searches the nodes of the last round, as node `self` knows it.
   Outcome search_nodes(const JobState& known, const std::string& self);
-  // Where a meeting of the same job but of an older term is kept at an endpoint, as by a launcher that was started
-  // again there and knows nothing of the job: says there that the meeting `hall` is at `address`.
-  void call_home(const HostPort& endpoint, const JobState& hall, const std::string& address);
+  // If there is a coordinator of the same job but of an older term at an endpoint, such as a launcher that was
+  // restarted there and does not know the job: writes there that the coordinator of `job_state` is at `address`.
+  void redirect(const HostPort& endpoint, const JobState& job_state, const std::string& address);
 
-  static constexpr std::chrono::milliseconds kLookTime{500};
+  static constexpr std::chrono::milliseconds kProbeTimeout{500};
 
  private:
-  Finding look_once(const std::string& host, std::uint16_t port, std::string* moved);
+  Finding probe_once(const std::string& host, std::uint16_t port, std::string* moved);
 
   const Secret secret_;
-  const std::chrono::milliseconds patience_;
+  const std::chrono::milliseconds silent_timeout_;
   std::map<std::string, std::chrono::steady_clock::time_point> silent_since_;  // by address
 };
 

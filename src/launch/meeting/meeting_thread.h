@@ -1,5 +1,5 @@
-// The thread of a StoreMeeting: keeps the connection to the meeting, keeps the meeting itself where it is this
-// node's turn, and looks for it where it was lost.
+// The thread of a StoreMeeting: maintains the connection to the coordinator, acts as the coordinator if that is this
+// node's role, and searches for the coordinator when the connection is lost.
 #pragma once
 
 #include <condition_variable>
@@ -17,23 +17,23 @@
 
 namespace lockstep::launch {
 
-// Between the thread and the caller. All members are guarded by the mutex.
+// Shared by the thread and the caller. All members are guarded by the mutex.
 struct MeetingShared {
-  explicit MeetingShared(NodeView first) : board(std::move(first)) {}
+  explicit MeetingShared(NodeView first) : view(std::move(first)) {}
   std::mutex mutex;
   std::condition_variable changed;  // of anything
-  NodeView board;
+  NodeView view;
   std::string address;   // of this node's store
-  Status fatal;          // this node can never take part: refused, another secret
-  std::string problem;   // why there is no meeting yet
-  bool leaving = false;  // the caller has gone
+  Status fatal;          // this node can never take part: refused, or another secret
+  std::string problem;   // why there is no coordinator yet
+  bool leaving = false;  // the caller is leaving
 };
 
 class MeetingThread {
  public:
   // The MeetingShared must outlive it.
   MeetingThread(const StoreMeetingOptions& options, OwnStore own, MeetingShared* shared);
-  // Waits until the others know that this node has left, at most StoreMeetingOptions::linger.
+  // Waits until this node's departure is announced, for at most StoreMeetingOptions::linger.
   ~MeetingThread();
 
  private:
@@ -43,28 +43,28 @@ class MeetingThread {
   void tick();
   Deadline rpc_deadline() const;
 
-  // Where there is a connection. An error of a store ends it.
-  void attend();
+  // While there is a connection. A store error ends it.
+  void exchange();
   Status beat_and_announce();
-  Status read_hall();
+  Status read_job_state();
   Status read_refusal();
   Status exchange_rosters();
   void drop(const Status& why);
 
-  // Where this node keeps the meeting.
-  Status keep();
-  Status keep_roster();
+  // While this node is the coordinator.
+  Status coordinate();
+  Status collect_roster();
   bool follow_move();
-  void start_keeping();
-  void abdicate();
+  void become_coordinator();
+  void step_down();
 
-  // Where there is none, or no quorum.
-  void look_around();
-  bool look_at_nodes(const JobState& known);
-  bool look_at_endpoints(const JobState& known);
-  void keep_first_meeting();
+  // While there is no coordinator, or it has no quorum.
+  void find_coordinator();
+  bool search_nodes(const JobState& known);
+  bool search_endpoints(const JobState& known);
+  void become_first_coordinator();
   void join(Finding finding);
-  bool is_quiet(Clock::time_point& last, std::chrono::milliseconds pause) const;
+  bool is_too_soon(Clock::time_point& last, std::chrono::milliseconds pause) const;
   bool may_end();
 
   const StoreMeetingOptions options_;
@@ -74,24 +74,24 @@ class MeetingThread {
   MeetingSearch search_;
   const Clock::time_point began_at_ = Clock::now();
 
-  std::shared_ptr<TcpStore> store_;    // where the meeting is; null: nowhere
-  std::string keeper_id_;              // who keeps it
-  std::optional<Coordinator> keeper_;  // where this node does
+  std::shared_ptr<TcpStore> store_;         // the coordinator's store; null: not connected
+  std::string coordinator_id_;              // its node id
+  std::optional<Coordinator> coordinator_;  // if this node is the coordinator
   std::uint64_t connection_ = 0;
-  std::uint64_t announced_ = 0;  // version of the board
-  int hall_round_ = -1;
-  bool hall_official_ = false;
+  std::uint64_t announced_ = 0;  // version of the view
+  int state_round_ = -1;
+  bool state_official_ = false;
   std::uint64_t beat_ = 0;
   std::string stamp_;
-  std::string hall_version_;  // the part of the stamp that was read
+  std::string state_version_;  // the version of the job state that was read
   Clock::time_point stamp_changed_at_;
   std::uint64_t written_version_ = 0;
-  std::string written_hall_;
+  std::string written_state_;
   std::map<std::string, std::string> written_refusals_;
-  std::int64_t hall_roster_ = -1;
+  std::int64_t state_roster_ = -1;
   std::int64_t offered_roster_ = -1;
-  Clock::time_point looked_at_;
-  Clock::time_point called_home_at_;
+  Clock::time_point searched_at_;
+  Clock::time_point redirected_at_;
   Clock::time_point move_checked_at_;
   std::optional<Clock::time_point> leaving_since_;
 

@@ -17,33 +17,33 @@ const NodeRecord* find_node(std::span<const NodeRecord> nodes, const std::string
   return found == nodes.end() ? nullptr : &*found;
 }
 
-const Attendant* find_attendant(const MeetingView& view, const std::string& id) {
-  const auto found = std::find_if(view.attendants.begin(), view.attendants.end(),
-                                  [&](const auto& attendant) { return attendant.node.id == id; });
-  return found == view.attendants.end() ? nullptr : &*found;
+const PresentNode* find_present(const MeetingView& view, const std::string& id) {
+  const auto found =
+      std::find_if(view.present.begin(), view.present.end(), [&](const auto& one) { return one.node.id == id; });
+  return found == view.present.end() ? nullptr : &*found;
 }
 
 elastic::Quorum quorum_of(const MeetingView& view) {
   std::vector<std::string> members;
   for (const auto& node : view.last_nodes) members.push_back(node.id);
   std::set<std::string> present;
-  for (const auto& attendant : view.attendants) present.insert(attendant.node.id);
+  for (const auto& one : view.present) present.insert(one.node.id);
   return elastic::count_quorum(members, view.ended, present);
 }
 
-// Attendants that may take part: those of the last round in its order, then the others by arrival; at most
+// Present nodes that may take part: those of the last round in its order, then the others in order of arrival; at most
 // max_nodes. `with_running`: also those that do not ask for a round.
 std::vector<NodeRecord> candidates(const MeetingView& view, bool with_running) {
   std::vector<NodeRecord> nodes;
   const auto limit = static_cast<std::size_t>(view.job.max_nodes);
   for (const auto& node : view.last_nodes) {
-    const auto* attendant = find_attendant(view, node.id);
-    if (attendant != nullptr && (with_running || attendant->wants_round)) nodes.push_back(attendant->node);
+    const auto* one = find_present(view, node.id);
+    if (one != nullptr && (with_running || one->wants_round)) nodes.push_back(one->node);
   }
-  for (const auto& attendant : view.attendants) {
+  for (const auto& one : view.present) {
     if (nodes.size() >= limit) break;
-    if (attendant.wants_round && find_node(view.last_nodes, attendant.node.id) == nullptr) {
-      nodes.push_back(attendant.node);
+    if (one.wants_round && find_node(view.last_nodes, one.node.id) == nullptr) {
+      nodes.push_back(one.node);
     }
   }
   return nodes;
@@ -59,26 +59,27 @@ MeetingDecision begin(std::vector<NodeRecord> nodes, std::string reason) {
 }
 MeetingDecision wait(std::string reason) { return {.has_quorum = true, .nodes = {}, .reason = std::move(reason)}; }
 
-// An elastic job in which somebody's ranks run: nodes come and go, nobody stops.
+// An elastic job in which ranks of some node are running: nodes join and leave, and no node stops its ranks.
 MeetingDecision decide_running(const MeetingView& view) {
   const auto nodes = candidates(view, true);
   if (!view.awaited.empty() || same_nodes(nodes, view.last_nodes)) return wait("the job is running");
-  return begin(nodes, fmt::format("{} nodes go on: {}", nodes.size(), describe(nodes)));
+  return begin(nodes, fmt::format("{} nodes continue: {}", nodes.size(), describe(nodes)));
 }
 
 MeetingDecision decide_gathered(const MeetingView& view) {
   const auto nodes = candidates(view, false);
   const auto count = static_cast<int>(nodes.size());
   const std::string who =
-      fmt::format("{} of {} nodes have come: {}", count, describe_node_count(view.job), describe(nodes));
+      fmt::format("{} of {} nodes have arrived: {}", count, describe_node_count(view.job), describe(nodes));
   if (count < view.job.min_nodes) return wait(who);
   if (count >= view.job.max_nodes) return begin(nodes, who);
   const bool all_back =
       view.last_round >= 0 && std::all_of(view.last_nodes.begin(), view.last_nodes.end(),
                                           [&](const auto& node) { return find_node(nodes, node.id) != nullptr; });
-  if (all_back) return begin(nodes, who + "; nobody of the last round is missing");
-  if (view.since_arrival >= view.last_call) return begin(nodes, who + "; the last call is over");
-  return wait(who + "; enough to begin, others may still come");
+  if (all_back) return begin(nodes, who + "; no node of the last round is missing");
+  if (view.since_arrival >= view.last_call_timeout)
+    return begin(nodes, who + "; no further node arrived within --last-call");
+  return wait(who + "; enough to begin, others may still arrive");
 }
 
 }  // namespace
@@ -86,7 +87,7 @@ MeetingDecision decide_gathered(const MeetingView& view) {
 std::string describe(const NodeRecord& node) { return "node " + short_name(node); }
 
 std::string describe(std::span<const NodeRecord> nodes) {
-  if (nodes.empty()) return "nobody";
+  if (nodes.empty()) return "none";
   std::vector<std::string> names;
   for (const auto& node : nodes) names.push_back(short_name(node));
   return fmt::format("{}", fmt::join(names, ", "));
@@ -97,12 +98,13 @@ std::string describe_node_count(const JobConfig& job) {
                                         : fmt::format("{}:{}", job.min_nodes, job.max_nodes);
 }
 
-std::optional<std::string> refuse_config(const JobConfig& job, const NodeRecord& keeper, const JobConfig& theirs,
+std::optional<std::string> refuse_config(const JobConfig& job, const NodeRecord& coordinator, const JobConfig& theirs,
                                          const NodeRecord& node) {
   const auto differs = [&](const char* option, const auto& mine, const auto& other) {
     return fmt::format(
-        "{} was started with {} {}, but {}, which keeps the meeting, with {} {}; start all nodes of a job alike",
-        describe(node), option, other, describe(keeper), option, mine);
+        "{} was started with {} {}, but {}, the coordinator, with {} {}; start all nodes of a job with the same "
+        "options",
+        describe(node), option, other, describe(coordinator), option, mine);
   };
   const auto quoted = [](const std::string& text) { return fmt::format("'{}'", text); };
   if (job.run_id != theirs.run_id) return differs("--rdzv-id", quoted(job.run_id), quoted(theirs.run_id));
@@ -125,8 +127,9 @@ std::optional<std::string> refuse_node_rank(const JobConfig& job, const NodeReco
   for (const auto& other : others) {
     if (other.id == node.id || other.node_rank != node.node_rank) continue;
     return fmt::format(
-        "--node-rank {} is claimed twice: by {} with {} ranks, and by {} with {} ranks; give each node another one, or "
-        "leave it out everywhere",
+        "--node-rank {} is claimed twice: by {} with {} ranks, and by {} with {} ranks; give each node a different "
+        "one, or "
+        "omit it on all nodes",
         *node.node_rank, describe(other), other.nproc, describe(node), node.nproc);
   }
   return std::nullopt;
@@ -135,12 +138,12 @@ std::optional<std::string> refuse_node_rank(const JobConfig& job, const NodeReco
 MeetingDecision decide_round(const MeetingView& view) {
   if (view.last_round >= 0) {
     const auto quorum = quorum_of(view);
-    if (!quorum.reached) return {.nodes = {}, .reason = "of the nodes of the last round " + quorum.reason};
+    if (!quorum.reached) return {.nodes = {}, .reason = "of the nodes of the last round, " + quorum.reason};
   }
   std::vector<NodeRecord> busy;
   for (const auto& node : view.last_nodes) {
-    const auto* attendant = find_attendant(view, node.id);
-    if (attendant != nullptr && !attendant->wants_round) busy.push_back(node);
+    const auto* one = find_present(view, node.id);
+    if (one != nullptr && !one->wants_round) busy.push_back(node);
   }
   if (view.job.elastic && !busy.empty()) return decide_running(view);
   if (!busy.empty()) return wait(fmt::format("the ranks of {} have not stopped yet", describe(busy)));
@@ -149,7 +152,7 @@ MeetingDecision decide_round(const MeetingView& view) {
     for (const auto& node : view.last_nodes) {
       if (view.awaited.contains(node.id)) missing.push_back(node);
     }
-    return wait(fmt::format("of the last round {} may still come back", describe(missing)));
+    return wait(fmt::format("of the last round, {} may still return", describe(missing)));
   }
   return decide_gathered(view);
 }
@@ -191,32 +194,32 @@ std::optional<Round> round_of(const std::string& id, int number, int restarts, c
   return round;
 }
 
-PlaceChoice choose_place(std::span<const Place> places, int known_term, std::chrono::milliseconds patience) {
+PlaceChoice choose_place(std::span<const Place> places, int known_term, std::chrono::milliseconds silent_timeout) {
   using Kind = Place::Kind;
   std::optional<std::size_t> newest;
   for (std::size_t i = 0; i < places.size(); ++i) {
     const bool counts = places[i].kind == Kind::meeting && places[i].term >= known_term && !places[i].is_self;
     if (counts && (!newest || places[i].term > places[*newest].term)) newest = i;
   }
-  if (newest) return {PlaceChoice::Kind::join, *newest, "the meeting is there"};
+  if (newest) return {PlaceChoice::Kind::join, *newest, "the coordinator is there"};
   for (std::size_t i = 0; i < places.size(); ++i) {
     const Place& place = places[i];
-    if (place.is_self) return {PlaceChoice::Kind::keep, i, "this is the first node that still lives"};
-    // A meeting that is out of date is no more than a candidate: its keeper learns from those who come.
+    if (place.is_self) return {PlaceChoice::Kind::coordinate, i, "this is the first living node"};
+    // An outdated coordinator is no more than a candidate: it learns the newer state from the nodes that join it.
     if (place.kind == Kind::candidate || place.kind == Kind::meeting) {
-      return {PlaceChoice::Kind::join, i, "the first node that still lives is there"};
+      return {PlaceChoice::Kind::join, i, "the first living node is there"};
     }
     if (place.kind == Kind::standby) {
-      return {PlaceChoice::Kind::wait, i, "an earlier node lives and is to keep the meeting"};
+      return {PlaceChoice::Kind::wait, i, "an earlier node is alive and has to become the coordinator"};
     }
-    if (place.kind == Kind::silent && place.silent_for < patience) {
+    if (place.kind == Kind::silent && place.silent_for < silent_timeout) {
       return {PlaceChoice::Kind::wait, i, "an earlier node may still answer"};
     }
   }
-  return {PlaceChoice::Kind::wait, 0, "nobody keeps a meeting"};
+  return {PlaceChoice::Kind::wait, 0, "there is no coordinator"};
 }
 
-std::optional<std::string> warn_of_lonely_node(int max_nodes, bool endpoint_is_elsewhere, const std::string& endpoint,
+std::optional<std::string> warn_of_single_node(int max_nodes, bool endpoint_is_elsewhere, const std::string& endpoint,
                                                int slurm_nodes) {
   if (max_nodes > 1) return std::nullopt;
   if (endpoint_is_elsewhere) {

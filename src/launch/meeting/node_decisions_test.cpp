@@ -29,7 +29,7 @@ std::vector<std::string> ids_of(const std::vector<NodeRecord>& records) {
 MeetingView gathering(int min, int max, const std::vector<std::string>& ids) {
   MeetingView view;
   view.job = {.run_id = "job", .min_nodes = min, .max_nodes = max};
-  for (const auto& id : ids) view.attendants.push_back({.node = node(id), .wants_round = true});
+  for (const auto& id : ids) view.present.push_back({.node = node(id), .wants_round = true});
   return view;
 }
 // The same after a round in which `last` took part.
@@ -40,24 +40,24 @@ MeetingView after_round(int min, int max, const std::vector<std::string>& last, 
   return view;
 }
 
-TEST(NodeDecisions, TheFirstRoundBeginsWhenAllHaveCome) {
+TEST(NodeDecisions, TheFirstRoundBeginsWhenAllHaveArrived) {
   const auto early = decide_round(gathering(3, 3, {"a", "b"}));
   EXPECT_FALSE(early.begins);
-  EXPECT_EQ(early.reason, "2 of 3 nodes have come: host-a (pid 7), host-b (pid 7)");
+  EXPECT_EQ(early.reason, "2 of 3 nodes have arrived: host-a (pid 7), host-b (pid 7)");
   const auto complete = decide_round(gathering(3, 3, {"a", "b", "c"}));
   EXPECT_TRUE(complete.begins);
   EXPECT_THAT(ids_of(complete.nodes), ElementsAre("a", "b", "c"));
 }
 
-TEST(NodeDecisions, NobodyIsWaitedForInVain) {
+TEST(NodeDecisions, ARoundBeginsAtTheMaximumOrAfterTheLastCallTimeout) {
   auto view = gathering(2, 4, {"a", "b", "c"});
   view.since_arrival = 29s;
   EXPECT_FALSE(decide_round(view).begins);
-  EXPECT_THAT(decide_round(view).reason, HasSubstr("others may still come"));
+  EXPECT_THAT(decide_round(view).reason, HasSubstr("others may still arrive"));
   view.since_arrival = 30s;
   EXPECT_TRUE(decide_round(view).begins);
   view.since_arrival = 0s;
-  view.attendants.push_back({.node = node("d"), .wants_round = true});
+  view.present.push_back({.node = node("d"), .wants_round = true});
   EXPECT_TRUE(decide_round(view).begins);
 }
 
@@ -67,46 +67,46 @@ TEST(NodeDecisions, TooFewNodesNeverBegin) {
   EXPECT_FALSE(decide_round(view).begins);
 }
 
-TEST(NodeDecisions, MoreThanTheMaximumWait) {
+TEST(NodeDecisions, NodesBeyondTheMaximumWait) {
   EXPECT_THAT(ids_of(decide_round(gathering(1, 2, {"a", "b", "c"})).nodes), ElementsAre("a", "b"));
-  // Those of the last round have the right of way over one that came earlier to this meeting.
+  // Nodes of the last round take precedence over a new node that arrived earlier.
   EXPECT_THAT(ids_of(decide_round(after_round(1, 2, {"a", "b"}, {"c", "b", "a"})).nodes), ElementsAre("a", "b"));
 }
 
-TEST(NodeDecisions, ARestartBeginsAtOnceWhenNobodyWasLost) {
+TEST(NodeDecisions, ARestartBeginsAtOnceWhenNoNodeWasLost) {
   const auto decision = decide_round(after_round(1, 4, {"a", "b"}, {"b", "a"}));
   EXPECT_TRUE(decision.begins);
   EXPECT_THAT(ids_of(decision.nodes), ElementsAre("a", "b"));
 }
 
-TEST(NodeDecisions, AfterALossTheLastCallGivesTheNodeTimeToComeBack) {
+TEST(NodeDecisions, AfterALossTheLastCallTimeoutLetsTheNodeReturn) {
   auto view = after_round(1, 3, {"a", "b", "c"}, {"a", "c"});
   view.ended = {"b"};
   EXPECT_FALSE(decide_round(view).begins);
   view.since_arrival = 30s;
   EXPECT_THAT(ids_of(decide_round(view).nodes), ElementsAre("a", "c"));
   view.since_arrival = 0s;
-  view.attendants.push_back({.node = node("b2"), .wants_round = true});
+  view.present.push_back({.node = node("b2"), .wants_round = true});
   EXPECT_THAT(ids_of(decide_round(view).nodes), ElementsAre("a", "c", "b2"));
 }
 
 TEST(NodeDecisions, ARestartWaitsForRanksThatAreStillBeingStopped) {
   auto view = after_round(2, 2, {"a", "b"}, {"a", "b"});
-  view.attendants[1].wants_round = false;
+  view.present[1].wants_round = false;
   const auto decision = decide_round(view);
   EXPECT_FALSE(decision.begins);
   EXPECT_THAT(decision.reason, HasSubstr("the ranks of host-b (pid 7) have not stopped yet"));
 }
 
-TEST(NodeDecisions, SplitBrainOnlyOnePartGoesOn) {
-  // Four nodes, cut in the middle: neither part knows the others to have ended.
+TEST(NodeDecisions, SplitBrainOnlyOnePartContinues) {
+  // Four nodes, split in half: neither part knows that the other has ended.
   const auto first = decide_round(after_round(1, 4, {"a", "b", "c", "d"}, {"a", "b"}));
   const auto second = decide_round(after_round(1, 4, {"a", "b", "c", "d"}, {"c", "d"}));
   EXPECT_TRUE(first.has_quorum);
   EXPECT_FALSE(second.has_quorum);
   EXPECT_FALSE(second.begins);
   EXPECT_THAT(second.reason, HasSubstr("half is not enough without it"));
-  // Newcomers do not help a part that may not go on.
+  // Newcomers do not help a part that may not continue.
   auto third = after_round(1, 4, {"a", "b", "c", "d"}, {"c", "d", "e", "f"});
   third.since_arrival = 1h;
   EXPECT_FALSE(decide_round(third).begins);
@@ -119,38 +119,38 @@ TEST(NodeDecisions, SimultaneousDeathsLeaveTheSurvivorsAQuorum) {
   EXPECT_TRUE(decide_round(view).has_quorum);
 }
 
-TEST(NodeDecisions, SomebodyWhoMayStillComeBackIsAwaited) {
+TEST(NodeDecisions, ANodeThatMayStillReturnIsAwaited) {
   auto view = after_round(1, 3, {"a", "b", "c"}, {"b", "c"});
   view.awaited = {"a"};
   view.since_arrival = 1h;
   EXPECT_FALSE(decide_round(view).begins);
-  EXPECT_THAT(decide_round(view).reason, HasSubstr("host-a (pid 7) may still come back"));
+  EXPECT_THAT(decide_round(view).reason, HasSubstr("host-a (pid 7) may still return"));
 }
 
-TEST(NodeDecisions, AnElasticJobTakesNodesInAndOutWithoutAStop) {
+TEST(NodeDecisions, AnElasticJobAddsAndRemovesNodesWithoutStopping) {
   auto view = after_round(1, 3, {"a", "b"}, {"a", "b"});
   view.job.elastic = true;
-  for (auto& attendant : view.attendants) attendant.wants_round = false;
+  for (auto& one : view.present) one.wants_round = false;
   EXPECT_FALSE(decide_round(view).begins);
-  view.attendants.push_back({.node = node("c"), .wants_round = true});
+  view.present.push_back({.node = node("c"), .wants_round = true});
   EXPECT_THAT(ids_of(decide_round(view).nodes), ElementsAre("a", "b", "c"));
-  view.attendants.erase(view.attendants.begin());
+  view.present.erase(view.present.begin());
   view.ended = {"a"};
   EXPECT_THAT(ids_of(decide_round(view).nodes), ElementsAre("b", "c"));
-  // The last one that runs is gone: who waits begins like at first.
-  view.attendants.erase(view.attendants.begin());
+  // The last running node has ended: the waiting node alone is not a quorum.
+  view.present.erase(view.present.begin());
   view.ended = {"a", "b"};
   EXPECT_FALSE(decide_round(view).has_quorum);
 }
 
-TEST(NodeDecisions, NodeRanksThatWereGivenWin) {
+TEST(NodeDecisions, GivenNodeRanksTakePrecedence) {
   EXPECT_THAT(ids_of(order_nodes({node("a"), node("b", 1, 0), node("c")})), ElementsAre("b", "a", "c"));
   EXPECT_THAT(ids_of(order_nodes({node("a", 1, 2), node("b", 1, 1), node("c", 1, 0)})), ElementsAre("c", "b", "a"));
-  // A world that shrank has no place 3.
+  // A smaller world has no node rank 3.
   EXPECT_THAT(ids_of(order_nodes({node("a", 1, 3), node("b", 1, 0)})), ElementsAre("b", "a"));
 }
 
-TEST(NodeDecisions, UnequalNodesShiftTheRanksBehindThem) {
+TEST(NodeDecisions, NodesOfDifferentSizeShiftTheRanksAfterThem) {
   const std::vector<NodeRecord> three = {node("a", 3), node("b", 1), node("c", 2)};
   const auto round = round_of("c", 4, 2, "[fd77::1]:80", three);
   ASSERT_TRUE(round);
@@ -170,7 +170,7 @@ TEST(NodeDecisions, RefusalsNameBothSides) {
   other.max_nodes = 3;
   EXPECT_THAT(refuse_config(job, node("a"), other, node("b")).value_or(""),
               AllOf(HasSubstr("node host-b (pid 7) was started with --nnodes 2:3"),
-                    HasSubstr("node host-a (pid 7), which keeps the meeting, with --nnodes 2;")));
+                    HasSubstr("node host-a (pid 7), the coordinator, with --nnodes 2;")));
   other = job;
   other.run_id = "y";
   EXPECT_THAT(refuse_config(job, node("a"), other, node("b")).value_or(""), HasSubstr("--rdzv-id 'y'"));
@@ -182,7 +182,7 @@ TEST(NodeDecisions, RefusalsNameBothSides) {
   EXPECT_THAT(refuse_config(job, node("a"), other, node("b")).value_or(""), HasSubstr("--max-restarts 5"));
 }
 
-TEST(NodeDecisions, ANodeRankHasOneNode) {
+TEST(NodeDecisions, ANodeRankBelongsToOneNode) {
   const JobConfig job{.run_id = "x", .min_nodes = 2, .max_nodes = 2};
   const std::vector<NodeRecord> here = {node("a", 2, 0)};
   EXPECT_FALSE(refuse_node_rank(job, node("b", 4, 1), here));
@@ -198,35 +198,35 @@ Place at(Place::Kind kind, int term = 0, std::chrono::milliseconds silent_for = 
 }
 const Place kSelf = {.kind = Place::Kind::silent, .is_self = true};
 
-TEST(NodeDecisions, TheFirstLivingNodeKeepsTheNextMeeting) {
+TEST(NodeDecisions, TheFirstLivingNodeBecomesTheCoordinator) {
   using Kind = Place::Kind;
   using Choice = PlaceChoice::Kind;
-  // The keeper ended; this is the next one.
-  EXPECT_EQ(choose_place(std::vector{at(Kind::refused), kSelf, at(Kind::standby)}, 1, 1s).kind, Choice::keep);
-  // An earlier node lives, but has not noticed yet.
+  // The coordinator has ended; this is the next node.
+  EXPECT_EQ(choose_place(std::vector{at(Kind::refused), kSelf, at(Kind::standby)}, 1, 1s).kind, Choice::coordinate);
+  // An earlier node is alive, but has not detected it yet.
   EXPECT_EQ(choose_place(std::vector{at(Kind::refused), at(Kind::standby), kSelf}, 1, 1s).kind, Choice::wait);
   const auto join = choose_place(std::vector{at(Kind::refused), at(Kind::candidate), kSelf}, 1, 1s);
   EXPECT_EQ(join.kind, Choice::join);
   EXPECT_EQ(join.place, 1U);
-  // A silent one is waited for, but not for ever.
+  // A silent one is awaited, but not forever.
   EXPECT_EQ(choose_place(std::vector{at(Kind::silent, 0, 900ms), kSelf}, 1, 1s).kind, Choice::wait);
-  EXPECT_EQ(choose_place(std::vector{at(Kind::silent, 0, 1000ms), kSelf}, 1, 1s).kind, Choice::keep);
+  EXPECT_EQ(choose_place(std::vector{at(Kind::silent, 0, 1000ms), kSelf}, 1, 1s).kind, Choice::coordinate);
 }
 
-TEST(NodeDecisions, TheNewestMeetingWinsWhereverItIs) {
+TEST(NodeDecisions, TheCoordinatorWithTheNewestTermWins) {
   using Kind = Place::Kind;
   const auto choice = choose_place(std::vector{at(Kind::meeting, 1), kSelf, at(Kind::meeting, 2)}, 1, 1s);
   EXPECT_EQ(choice.kind, PlaceChoice::Kind::join);
   EXPECT_EQ(choice.place, 2U);
-  // One from before is no better than a candidate.
-  EXPECT_EQ(choose_place(std::vector{kSelf, at(Kind::meeting, 1)}, 2, 1s).kind, PlaceChoice::Kind::keep);
+  // One of an older term is no better than a candidate.
+  EXPECT_EQ(choose_place(std::vector{kSelf, at(Kind::meeting, 1)}, 2, 1s).kind, PlaceChoice::Kind::coordinate);
 }
 
-TEST(NodeDecisions, AWorldOfOneByMistakeIsWarnedAbout) {
-  EXPECT_THAT(warn_of_lonely_node(1, true, "gpu1:29400", 0).value_or(""), HasSubstr("gpu1:29400 is another host"));
-  EXPECT_THAT(warn_of_lonely_node(1, false, "gpu1:29400", 4).value_or(""), HasSubstr("Did you mean --nnodes 4?"));
-  EXPECT_FALSE(warn_of_lonely_node(1, false, "gpu1:29400", 1));
-  EXPECT_FALSE(warn_of_lonely_node(4, true, "gpu1:29400", 4));
+TEST(NodeDecisions, AnAccidentalWorldOfOneCausesAWarning) {
+  EXPECT_THAT(warn_of_single_node(1, true, "gpu1:29400", 0).value_or(""), HasSubstr("gpu1:29400 is another host"));
+  EXPECT_THAT(warn_of_single_node(1, false, "gpu1:29400", 4).value_or(""), HasSubstr("Did you mean --nnodes 4?"));
+  EXPECT_FALSE(warn_of_single_node(1, false, "gpu1:29400", 1));
+  EXPECT_FALSE(warn_of_single_node(4, true, "gpu1:29400", 4));
 }
 
 }  // namespace

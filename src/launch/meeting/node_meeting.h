@@ -1,8 +1,8 @@
-// How the launchers of a job's nodes agree on who takes part and which ranks they start. The seam between
-// the supervision of one node's processes and the meeting of several nodes.
+// How the launchers of a job's nodes agree on which nodes take part and which ranks they start. The interface between
+// the supervision of one node's processes and the coordination of several nodes.
 //
-// A *round* is one life of the job's processes, between two restarts. Used by one thread; what comes from
-// other nodes is taken up by poll(), which never blocks.
+// A *round* is the time between two restarts of the job's processes. Used by one thread; poll(), which never blocks,
+// returns what happened on other nodes.
 #pragma once
 
 #include <chrono>
@@ -16,18 +16,18 @@
 
 namespace lockstep::launch {
 
-// What a node says of itself.
+// The identity of a node.
 struct NodeRecord {
   std::string id;    // fresh and random for every launcher process
-  std::string host;  // for people
+  std::string host;  // human-readable
   std::int64_t pid = 0;
   int nproc = 1;                      // ranks that it starts
   std::string address;                // where its standby store listens, "host:port"; empty without one
-  std::optional<int> node_rank = {};  // --node-rank, where given
-  std::uint16_t rank_port = 0;        // kept free for rank 0, where the ranks serve their store themselves
+  std::optional<int> node_rank = {};  // --node-rank, if given
+  std::uint16_t rank_port = 0;        // reserved for rank 0, if the ranks serve their own store
 };
 
-// What a node's launcher knows at the start of a round.
+// A round from the view of one node's launcher.
 struct Round {
   int number = 0;
   int restarts = 0;  // of the job so far, all nodes together
@@ -39,14 +39,14 @@ struct Round {
   std::vector<NodeRecord> nodes;  // by node rank
 };
 
-// A rank's end, as its launcher saw it.
+// The end of a rank as its launcher observed it.
 struct RankFailure {
   int rank = -1;
   int local_rank = -1;
   int node_rank = 0;
   std::string host;
   std::int64_t pid = 0;
-  int exit_code = 0;  // where signal is 0
+  int exit_code = 0;  // valid if signal is 0
   int signal = 0;
   std::int64_t time_ns = 0;  // CLOCK_REALTIME when it ended
   std::string reason;        // exception text or backtrace, may be empty
@@ -57,9 +57,9 @@ struct MeetingEvent {
   enum class Kind : std::uint8_t {
     none,
     rank_failed,    // on another node: `failure`; all stop, and then next_round() or the end
-    node_lost,      // `node` is gone, with its ranks
-    node_waiting,   // `node` came late and would like to take part in the next round
-    node_finished,  // all ranks of `node` have ended well
+    node_lost,      // `node` is lost, with its ranks
+    node_waiting,   // `node` arrived late and waits for the next round
+    node_finished,  // all ranks of `node` have succeeded
   };
   Kind kind = Kind::none;
   RankFailure failure = {};
@@ -70,20 +70,20 @@ class NodeMeeting {
  public:
   virtual ~NodeMeeting() = default;
 
-  // Blocks until the nodes of the next round are known. timed_out: too few came, and who did; mismatch: this
-  // node's options differ from the others'; aborted: another node ended the job, with the reason.
-  // `stop_requested` is asked at least every 100 ms; true ends the wait with `aborted`.
+  // Blocks until the nodes of the next round are known. timed_out: too few nodes arrived; the message lists them.
+  // mismatch: this node's options differ from the others'. aborted: another node ended the job, with the reason.
+  // `stop_requested` is called at least every 100 ms; true ends the wait with `aborted`.
   virtual Result<Round> next_round(Deadline deadline, bool (*stop_requested)()) = 0;
-  // One of this node's ranks failed: every node learns of it.
+  // Reports the failure of one of this node's ranks to all nodes.
   virtual Status report_failure(const RankFailure& failure) = 0;
-  // All of this node's ranks have ended well.
+  // Reports that all of this node's ranks have succeeded.
   virtual Status report_finished() = 0;
-  // The next thing that happened elsewhere; kind none if nothing did. Never blocks for longer than a look at
-  // a store that answers; the loss of the serving node is handled here.
+  // The next event from another node; kind none if there is none. Never blocks for longer than one read from a store
+  // that answers; handles the loss of the serving node.
   virtual MeetingEvent poll() = 0;
   // Counts one restart for the whole job; the number of restarts so far, this one included.
   virtual Result<int> count_restart() = 0;
-  // The job is over for all nodes; `reason` for those that still wait.
+  // Ends the job on all nodes; those that still wait get `reason`.
   virtual void end_job(const std::string& reason) = 0;
 
   // For elastic jobs: the newest roster (an opaque text whose first line is its number) that any node has.

@@ -45,7 +45,7 @@ std::optional<Round> NodeView::enter_round() {
   mine_.finished = false;
   mine_.failures.clear();
   events_.clear();
-  told_.clear();
+  reported_.clear();
   ++version_;
   return round;
 }
@@ -100,17 +100,17 @@ bool NodeView::offer_roster(const std::string& roster) {
 
 bool NodeView::takes_part() const { return mine_.round >= 0 && !mine_.wants_round && !mine_.left; }
 
-void NodeView::apply(const JobState& hall) {
-  if (hall.term < known_.term || hall.round.number < known_.round.number) return;
+void NodeView::apply(const JobState& state) {
+  if (state.term < known_.term || state.round.number < known_.round.number) return;
   const RoundRecord before = known_.round;
-  const bool same_round = before.number == hall.round.number;
+  const bool same_round = before.number == state.round.number;
   const std::uint64_t published_before = version_;
-  if (known_.term != hall.term || !same_round || known_.restarts != hall.restarts) ++version_;
-  known_ = hall;
+  if (known_.term != state.term || !same_round || known_.restarts != state.restarts) ++version_;
+  known_ = state;
   if (!takes_part()) return;
   if (known_.job.elastic && find_node(known_.round.nodes, mine_.record.id) != nullptr &&
       mine_.round != known_.round.number) {
-    mine_.round = known_.round.number;  // the others come and go; this node's ranks go on
+    mine_.round = known_.round.number;  // other nodes join and leave; this node's ranks continue
     if (version_ == published_before) ++version_;
   }
   find_failures();
@@ -119,7 +119,7 @@ void NodeView::apply(const JobState& hall) {
 }
 
 void NodeView::add_event(EventKind kind, const NodeRecord& node) {
-  if (!told_.insert(fmt::format("{}/{}", static_cast<int>(kind), node.id)).second) return;
+  if (!reported_.insert(fmt::format("{}/{}", static_cast<int>(kind), node.id)).second) return;
   MeetingEvent event;
   event.kind = kind;
   event.node = node;
@@ -131,7 +131,7 @@ void NodeView::find_failures() {
     if (item.node == mine_.record.id) continue;
     if (item.round != mine_.round && !known_.job.elastic) continue;
     const auto& failure = item.failure;
-    if (!told_.insert(fmt::format("{}/{}/{}/{}", item.node, failure.rank, failure.pid, failure.time_ns)).second) {
+    if (!reported_.insert(fmt::format("{}/{}/{}/{}", item.node, failure.rank, failure.pid, failure.time_ns)).second) {
       continue;
     }
     MeetingEvent event;
@@ -145,13 +145,13 @@ void NodeView::find_failures() {
 void NodeView::find_losses(const RoundRecord& before) {
   for (const auto& node : known_.round.nodes) {
     if (contains(known_.lost, node.id)) add_event(EventKind::node_lost, node);
-    // It came back into an elastic job, and may be lost again.
+    // It rejoined an elastic job, and may be lost again.
     if (known_.job.elastic && !contains(known_.lost, node.id)) {
-      told_.erase(fmt::format("{}/{}", static_cast<int>(EventKind::node_lost), node.id));
+      reported_.erase(fmt::format("{}/{}", static_cast<int>(EventKind::node_lost), node.id));
     }
   }
-  const bool goes_on_without_us = mine_.round != known_.round.number;
-  if (goes_on_without_us) add_event(EventKind::node_lost, mine_.record);
+  const bool continues_without_us = mine_.round != known_.round.number;
+  if (continues_without_us) add_event(EventKind::node_lost, mine_.record);
   if (!known_.job.elastic) return;
   for (const auto& node : before.nodes) {
     if (find_node(known_.round.nodes, node.id) == nullptr) add_event(EventKind::node_lost, node);
@@ -177,7 +177,7 @@ void NodeView::set_address(const std::string& address) {
   ++version_;
 }
 
-NodeState NodeView::announcement(std::uint64_t connection, int keeper_round) const {
+NodeState NodeView::announcement(std::uint64_t connection, int coordinator_round) const {
   NodeState state = mine_;
   state.connection = connection;
   state.term = known_.term;
@@ -186,7 +186,7 @@ NodeState NodeView::announcement(std::uint64_t connection, int keeper_round) con
   const auto counted = known_.counted.find(mine_.record.id);
   state.counted_asks = counted == known_.counted.end() ? 0 : counted->second;
   state.roster_number = roster_number_;
-  if (known_.round.number > keeper_round) state.known_round = known_.round;
+  if (known_.round.number > coordinator_round) state.known_round = known_.round;
   return state;
 }
 

@@ -1,5 +1,5 @@
-// What a node says of itself and what it knows of the job, between the thread that talks to the store and the
-// caller of StoreMeeting. A state machine without network and clock; not thread-safe: StoreMeeting guards it.
+// A node's announcement and its view of the job, between the thread that uses the store and the caller of StoreMeeting.
+// A state machine without network and clock; not thread-safe: StoreMeeting guards it.
 #pragma once
 
 #include <deque>
@@ -19,27 +19,27 @@ class NodeView {
   // --- for the caller
   void ask_for_round();
   void give_up_round();
-  // The round that this node was asked to take part in, once it has begun; from then on it is in it.
+  // Enters the round that this node asked for, if it has begun and includes this node; nothing otherwise.
   std::optional<Round> enter_round();
   void add_failure(const RankFailure& failure);
   void set_finished();
   void set_over(const std::string& reason);
   void set_left();
-  // The number that the answer must reach: see restarts_counted.
+  // Returns the number of the request, for restarts_counted().
   std::uint64_t ask_restart();
-  // The restarts of the job, once the ask of that number was counted.
+  // The restarts of the job, once the request with that number was counted.
   std::optional<int> restarts_counted(std::uint64_t ask) const;
   std::optional<MeetingEvent> take_event();
-  // True if it is newer than what is known.
+  // True if it is newer than the known roster.
   bool offer_roster(const std::string& roster);
 
   // --- for the thread
-  // Takes over what the keeper says; what is older than what is known is passed over.
-  void apply(const JobState& hall);
-  // This node's store is elsewhere from now on.
+  // Takes over the coordinator's job state; ignores one that is older than the known one.
+  void apply(const JobState& state);
+  // The new address of this node's store.
   void set_address(const std::string& address);
-  // What to announce to a keeper that knows of the round `keeper_round`.
-  NodeState announcement(std::uint64_t connection, int keeper_round) const;
+  // The announcement for a coordinator that knows the round `coordinator_round`.
+  NodeState announcement(std::uint64_t connection, int coordinator_round) const;
   // Changes with every change of the announcement.
   std::uint64_t version() const { return version_; }
 
@@ -59,7 +59,7 @@ class NodeView {
   JobState known_;
   std::uint64_t version_ = 1;
   std::deque<MeetingEvent> events_;
-  std::set<std::string> told_;  // events of this round that were told already
+  std::set<std::string> reported_;  // events of this round that were already reported
   std::optional<std::string> roster_;
   std::int64_t roster_number_ = -1;
 };

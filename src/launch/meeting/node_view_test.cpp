@@ -11,118 +11,118 @@ NodeRecord record(const std::string& id) {
   return {.id = id, .host = "host-" + id, .pid = 1, .nproc = 1, .address = id + ":1"};
 }
 
-JobState hall_of(int number, const std::vector<std::string>& ids, bool elastic = false) {
-  JobState hall;
-  hall.job.elastic = elastic;
-  hall.term = 1;
-  hall.official = true;
-  hall.round = {.number = number, .master = "a:1", .nodes = {}};
-  for (const auto& id : ids) hall.round.nodes.push_back(record(id));
-  return hall;
+JobState job_state_of(int number, const std::vector<std::string>& ids, bool elastic = false) {
+  JobState state;
+  state.job.elastic = elastic;
+  state.term = 1;
+  state.official = true;
+  state.round = {.number = number, .master = "a:1", .nodes = {}};
+  for (const auto& id : ids) state.round.nodes.push_back(record(id));
+  return state;
 }
 
-// A board of node "b" in the first round.
-NodeView board_in(const JobState& hall) {
-  NodeView board(record("b"), hall.job);
-  board.ask_for_round();
-  board.apply(hall);
-  EXPECT_TRUE(board.enter_round());
-  return board;
+// The view of node "b" in its first round.
+NodeView view_in(const JobState& state) {
+  NodeView view(record("b"), state.job);
+  view.ask_for_round();
+  view.apply(state);
+  EXPECT_TRUE(view.enter_round());
+  return view;
 }
 
-Kind next(NodeView& board) { return board.take_event().value_or(MeetingEvent()).kind; }
+Kind next(NodeView& view) { return view.take_event().value_or(MeetingEvent()).kind; }
 
 TEST(NodeView, ARoundIsEnteredOnce) {
-  NodeView board(record("b"), {});
-  EXPECT_FALSE(board.enter_round());
-  board.ask_for_round();
-  board.apply(hall_of(0, {"a"}));
-  EXPECT_FALSE(board.enter_round());  // without this node
-  board.apply(hall_of(1, {"a", "b"}));
-  EXPECT_EQ(board.enter_round()->node_rank, 1);
-  board.ask_for_round();
-  EXPECT_FALSE(board.enter_round());
+  NodeView view(record("b"), {});
+  EXPECT_FALSE(view.enter_round());
+  view.ask_for_round();
+  view.apply(job_state_of(0, {"a"}));
+  EXPECT_FALSE(view.enter_round());  // without this node
+  view.apply(job_state_of(1, {"a", "b"}));
+  EXPECT_EQ(view.enter_round()->node_rank, 1);
+  view.ask_for_round();
+  EXPECT_FALSE(view.enter_round());
 }
 
-TEST(NodeView, EventsAreToldOnceAndNotOfTheNextRound) {
-  auto hall = hall_of(0, {"a", "b", "c"});
-  auto board = board_in(hall);
-  hall.failures.push_back({.round = 0, .node = "a", .failure = {}});
-  hall.failures.push_back({.round = 0, .node = "b", .failure = {}});  // its own
-  hall.failures.push_back({.round = -1, .node = "c", .failure = {}});
-  hall.lost = {"c"};
-  hall.waiting = {record("d")};
-  hall.finished = {"a", "b"};
-  board.apply(hall);
-  board.apply(hall);
-  EXPECT_EQ(next(board), Kind::rank_failed);
-  EXPECT_EQ(next(board), Kind::node_lost);
-  EXPECT_EQ(next(board), Kind::node_waiting);
-  EXPECT_EQ(next(board), Kind::node_finished);
-  EXPECT_EQ(next(board), Kind::none);
-  hall.lost = {"a", "c"};
-  board.apply(hall);
-  board.ask_for_round();
-  board.apply(hall_of(1, {"a", "b"}));
-  ASSERT_TRUE(board.enter_round());
-  EXPECT_EQ(next(board), Kind::none);
+TEST(NodeView, EventsAreReportedOnceAndNotInTheNextRound) {
+  auto state = job_state_of(0, {"a", "b", "c"});
+  auto view = view_in(state);
+  state.failures.push_back({.round = 0, .node = "a", .failure = {}});
+  state.failures.push_back({.round = 0, .node = "b", .failure = {}});  // its own
+  state.failures.push_back({.round = -1, .node = "c", .failure = {}});
+  state.lost = {"c"};
+  state.waiting = {record("d")};
+  state.finished = {"a", "b"};
+  view.apply(state);
+  view.apply(state);
+  EXPECT_EQ(next(view), Kind::rank_failed);
+  EXPECT_EQ(next(view), Kind::node_lost);
+  EXPECT_EQ(next(view), Kind::node_waiting);
+  EXPECT_EQ(next(view), Kind::node_finished);
+  EXPECT_EQ(next(view), Kind::none);
+  state.lost = {"a", "c"};
+  view.apply(state);
+  view.ask_for_round();
+  view.apply(job_state_of(1, {"a", "b"}));
+  ASSERT_TRUE(view.enter_round());
+  EXPECT_EQ(next(view), Kind::none);
 }
 
-TEST(NodeView, WhatIsOlderIsPassedOver) {
-  auto board = board_in(hall_of(3, {"a", "b"}));
-  auto old_round = hall_of(2, {"a", "b"});
+TEST(NodeView, AnOlderJobStateIsIgnored) {
+  auto view = view_in(job_state_of(3, {"a", "b"}));
+  auto old_round = job_state_of(2, {"a", "b"});
   old_round.over = "old";
-  board.apply(old_round);
-  EXPECT_EQ(board.known().round.number, 3);
-  auto old_term = hall_of(3, {"a", "b"});
+  view.apply(old_round);
+  EXPECT_EQ(view.known().round.number, 3);
+  auto old_term = job_state_of(3, {"a", "b"});
   old_term.term = 0;
   old_term.over = "old";
-  board.apply(old_term);
-  EXPECT_EQ(board.known().over, "");
+  view.apply(old_term);
+  EXPECT_EQ(view.known().over, "");
 }
 
-TEST(NodeView, ANodeThatTheOthersGaveUpLearnsOfIt) {
-  auto hall = hall_of(0, {"a", "b", "c"});
-  auto board = board_in(hall);
-  hall = hall_of(1, {"a", "c"});
-  board.apply(hall);
-  const auto event = board.take_event();
+TEST(NodeView, ANodeThatTheOthersGaveUpDetectsIt) {
+  auto state = job_state_of(0, {"a", "b", "c"});
+  auto view = view_in(state);
+  state = job_state_of(1, {"a", "c"});
+  view.apply(state);
+  const auto event = view.take_event();
   ASSERT_TRUE(event);
   EXPECT_EQ(event->kind, Kind::node_lost);
   EXPECT_EQ(event->node.id, "b");
 }
 
-TEST(NodeView, AnElasticNodeGoesOnInTheNextRound) {
-  auto board = board_in(hall_of(0, {"a", "b"}, true));
-  board.apply(hall_of(1, {"b", "c"}, true));
-  EXPECT_EQ(board.mine().round, 1);
-  const auto lost = board.take_event();
+TEST(NodeView, AnElasticNodeContinuesInTheNextRound) {
+  auto view = view_in(job_state_of(0, {"a", "b"}, true));
+  view.apply(job_state_of(1, {"b", "c"}, true));
+  EXPECT_EQ(view.mine().round, 1);
+  const auto lost = view.take_event();
   ASSERT_TRUE(lost);
   EXPECT_EQ(lost->node.id, "a");
-  EXPECT_EQ(next(board), Kind::node_waiting);
-  EXPECT_EQ(next(board), Kind::none);
+  EXPECT_EQ(next(view), Kind::node_waiting);
+  EXPECT_EQ(next(view), Kind::none);
 }
 
-TEST(NodeView, ARestartIsCountedWhenTheKeeperSaysSo) {
-  auto hall = hall_of(0, {"a", "b"});
-  auto board = board_in(hall);
-  const auto ask = board.ask_restart();
-  board.apply(hall);
-  EXPECT_FALSE(board.restarts_counted(ask));
-  hall.counted["b"] = ask;
-  hall.restarts = 7;
-  board.apply(hall);
-  EXPECT_EQ(board.restarts_counted(ask), 7);
+TEST(NodeView, ARestartIsCountedOnceTheCoordinatorConfirmsIt) {
+  auto state = job_state_of(0, {"a", "b"});
+  auto view = view_in(state);
+  const auto ask = view.ask_restart();
+  view.apply(state);
+  EXPECT_FALSE(view.restarts_counted(ask));
+  state.counted["b"] = ask;
+  state.restarts = 7;
+  view.apply(state);
+  EXPECT_EQ(view.restarts_counted(ask), 7);
 }
 
 TEST(NodeView, OnlyNewerRostersCount) {
-  NodeView board(record("b"), {});
-  EXPECT_TRUE(board.offer_roster("2\nx"));
-  EXPECT_FALSE(board.offer_roster("2\ny"));
-  EXPECT_FALSE(board.offer_roster("1\ny"));
-  EXPECT_FALSE(board.offer_roster("text"));
-  EXPECT_TRUE(board.offer_roster("10\nz"));
-  EXPECT_EQ(board.roster(), "10\nz");
+  NodeView view(record("b"), {});
+  EXPECT_TRUE(view.offer_roster("2\nx"));
+  EXPECT_FALSE(view.offer_roster("2\ny"));
+  EXPECT_FALSE(view.offer_roster("1\ny"));
+  EXPECT_FALSE(view.offer_roster("text"));
+  EXPECT_TRUE(view.offer_roster("10\nz"));
+  EXPECT_EQ(view.roster(), "10\nz");
 }
 
 }  // namespace

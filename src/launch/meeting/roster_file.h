@@ -1,4 +1,4 @@
-// The file in which the ranks of an elastic job note who takes part, for those that come later.
+// The file in which the ranks of an elastic job record their members, for ranks that join later.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ class RosterFile {
  public:
   explicit RosterFile(std::string path) : path_(std::move(path)) {}
 
-  // The roster in the file, if it is newer than all that were seen here before.
+  // The roster in the file, if it is newer than all that this object has seen.
   std::optional<std::string> take_newer();
-  // Puts `roster` into the file if it is newer than all that were seen here, otherwise nothing.
+  // Writes `roster` to the file if it is newer than all that this object has seen; otherwise does nothing.
   Status offer(const std::string& roster);
 
  private:

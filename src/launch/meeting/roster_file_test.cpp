@@ -13,7 +13,7 @@ namespace {
 
 class RosterFileTest : public testing::Test {
  protected:
-  // As ranks do it.
+  // As ranks do.
   void replace(const std::string& text) const {
     std::ofstream(path() + ".new") << text;
     std::rename((path() + ".new").c_str(), path().c_str());
@@ -24,7 +24,7 @@ class RosterFileTest : public testing::Test {
   RosterFile file_{path()};
 };
 
-TEST_F(RosterFileTest, GivesEachNewerRosterOnce) {
+TEST_F(RosterFileTest, ReturnsEachNewerRosterOnce) {
   EXPECT_FALSE(file_.take_newer());
   replace("1\na");
   EXPECT_EQ(file_.take_newer(), "1\na");
@@ -37,20 +37,20 @@ TEST_F(RosterFileTest, GivesEachNewerRosterOnce) {
   EXPECT_FALSE(file_.take_newer());
 }
 
-TEST_F(RosterFileTest, TakesOnlyNewerOnesFromElsewhere) {
+TEST_F(RosterFileTest, AcceptsOnlyNewerRostersFromOtherNodes) {
   replace("3\nmine");
   ASSERT_TRUE(file_.take_newer());
   ASSERT_TRUE(file_.offer("3\ntheirs").ok());
   EXPECT_FALSE(file_.take_newer());
   ASSERT_TRUE(file_.offer("4\ntheirs").ok());
-  EXPECT_FALSE(file_.take_newer()) << "what came from elsewhere is not news to it";
+  EXPECT_FALSE(file_.take_newer()) << "a roster from another node is not returned again";
   std::ifstream content(path());
   std::string number;
   content >> number;
   EXPECT_EQ(number, "4");
 }
 
-TEST(RuntimeDirectory, IsPrivateAndGoesAway) {
+TEST(RuntimeDirectory, IsPrivateAndIsRemoved) {
   std::string path;
   {
     const auto folder = RuntimeDirectory::create(process_environment());

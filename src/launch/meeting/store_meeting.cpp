@@ -42,7 +42,7 @@ class StoreMeeting::Impl {
 Result<std::unique_ptr<StoreMeeting>> StoreMeeting::open(StoreMeetingOptions options) {
   if (options.endpoints.empty()) {
     return Status(StatusCode::invalid_argument,
-                  "several nodes need a place to meet: give --rdzv-endpoint host:port, the same for all nodes");
+                  "several nodes need an endpoint: give --rdzv-endpoint host:port, the same on all nodes");
   }
   auto own = open_own_store(options.endpoints, options.local_address, options.secret);
   if (!own.ok()) return own.status();
@@ -51,10 +51,10 @@ Result<std::unique_ptr<StoreMeeting>> StoreMeeting::open(StoreMeetingOptions opt
   if (!options.job.serve_store) {
     const auto place = parse_host_port(own->address);
     if (!place.ok()) return place.status();
-    auto kept = keep_rank_port(place->host, 0);
-    if (!kept.ok()) return kept.status();
-    options.self.rank_port = kept->port;
-    rank_port = std::move(kept->fd);
+    auto reserved = reserve_rank_port(place->host, 0);
+    if (!reserved.ok()) return reserved.status();
+    options.self.rank_port = reserved->port;
+    rank_port = std::move(reserved->fd);
   }
   auto impl = std::make_unique<Impl>(options, *std::move(own), std::move(rank_port));
   return std::unique_ptr<StoreMeeting>(new StoreMeeting(std::move(impl)));
@@ -65,7 +65,7 @@ StoreMeeting::StoreMeeting(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 StoreMeeting::~StoreMeeting() {
   {
     const std::lock_guard lock(impl_->shared.mutex);
-    impl_->shared.board.set_left();
+    impl_->shared.view.set_left();
     impl_->shared.leaving = true;
     impl_->shared.changed.notify_all();
   }
@@ -75,11 +75,11 @@ StoreMeeting::~StoreMeeting() {
 // Why there is no round yet. The mutex is held.
 std::string StoreMeeting::progress() const {
   const auto& shared = impl_->shared;
-  if (!shared.problem.empty() || shared.board.known().progress.empty()) {
-    return fmt::format("nobody keeps the meeting at {}{}{}", list_of(impl_->options.endpoints),
+  if (!shared.problem.empty() || shared.view.known().progress.empty()) {
+    return fmt::format("there is no coordinator at {}{}{}", list_of(impl_->options.endpoints),
                        shared.problem.empty() ? "" : ": ", shared.problem);
   }
-  return shared.board.known().progress;
+  return shared.view.known().progress;
 }
 
 Result<Round> StoreMeeting::next_round(Deadline deadline, bool (*stop_requested)()) {
@@ -87,16 +87,16 @@ Result<Round> StoreMeeting::next_round(Deadline deadline, bool (*stop_requested)
   const auto began = Deadline::Clock::now();
   auto next_progress = began + kFirstProgress;
   std::unique_lock lock(shared.mutex);
-  shared.board.ask_for_round();
+  shared.view.ask_for_round();
   shared.changed.notify_all();
   const auto give_up = [&](StatusCode code, std::string message) {
-    shared.board.give_up_round();
+    shared.view.give_up_round();
     return Status(code, std::move(message));
   };
   while (true) {
     if (!shared.fatal.ok()) return give_up(shared.fatal.code(), shared.fatal.message());
-    if (const auto& over = shared.board.known().over; !over.empty()) return give_up(StatusCode::aborted, over);
-    if (auto round = shared.board.enter_round()) {
+    if (const auto& over = shared.view.known().over; !over.empty()) return give_up(StatusCode::aborted, over);
+    if (auto round = shared.view.enter_round()) {
       shared.changed.notify_all();
       return *std::move(round);
     }
@@ -104,13 +104,13 @@ Result<Round> StoreMeeting::next_round(Deadline deadline, bool (*stop_requested)
     const std::chrono::duration<double> waited = now - began;
     if (deadline.expired()) {
       return give_up(StatusCode::timed_out,
-                     fmt::format("the nodes did not come together within {:.1f} s: {}", waited.count(), progress()));
+                     fmt::format("the nodes did not meet within {:.1f} s: {}", waited.count(), progress()));
     }
     if (now >= next_progress) {
       log_warn("waiting for other nodes for {:.0f} s: {}", waited.count(), progress());
       next_progress = now + (now - began);
     }
-    // stop_requested is foreign code: not under the mutex.
+    // stop_requested is the caller's code: do not hold the mutex.
     lock.unlock();
     const bool stop = stop_requested != nullptr && stop_requested();
     lock.lock();
@@ -121,57 +121,57 @@ Result<Round> StoreMeeting::next_round(Deadline deadline, bool (*stop_requested)
 
 Status StoreMeeting::report_failure(const RankFailure& failure) {
   const std::lock_guard lock(impl_->shared.mutex);
-  impl_->shared.board.add_failure(failure);
+  impl_->shared.view.add_failure(failure);
   impl_->shared.changed.notify_all();
   return {};
 }
 
 Status StoreMeeting::report_finished() {
   const std::lock_guard lock(impl_->shared.mutex);
-  impl_->shared.board.set_finished();
+  impl_->shared.view.set_finished();
   impl_->shared.changed.notify_all();
   return {};
 }
 
 MeetingEvent StoreMeeting::poll() {
   const std::lock_guard lock(impl_->shared.mutex);
-  return impl_->shared.board.take_event().value_or(MeetingEvent());
+  return impl_->shared.view.take_event().value_or(MeetingEvent());
 }
 
 Result<int> StoreMeeting::count_restart() {
   auto& shared = impl_->shared;
   std::unique_lock lock(shared.mutex);
-  const auto ask = shared.board.ask_restart();
+  const auto ask = shared.view.ask_restart();
   shared.changed.notify_all();
   const auto deadline = Deadline::after(3 * impl_->options.silent_timeout);
   std::optional<int> restarts;
   shared.changed.wait_until(lock, deadline.when(), [&] {
-    restarts = shared.board.restarts_counted(ask);
-    return restarts || !shared.board.known().over.empty();
+    restarts = shared.view.restarts_counted(ask);
+    return restarts || !shared.view.known().over.empty();
   });
   if (restarts) return *restarts;
-  if (const auto& over = shared.board.known().over; !over.empty()) return Status(StatusCode::aborted, over);
+  if (const auto& over = shared.view.known().over; !over.empty()) return Status(StatusCode::aborted, over);
   return Status(StatusCode::timed_out, "the restart could not be counted: " + progress());
 }
 
 void StoreMeeting::end_job(const std::string& reason) {
   const std::lock_guard lock(impl_->shared.mutex);
-  impl_->shared.board.set_over(reason);
+  impl_->shared.view.set_over(reason);
   impl_->shared.changed.notify_all();
 }
 
 Status StoreMeeting::publish_roster(const std::string& roster) {
   if (roster_number(roster) < 0) {
-    return Status(StatusCode::invalid_argument, "a roster whose first line is not a number");
+    return Status(StatusCode::invalid_argument, "the first line of the roster is not a number");
   }
   const std::lock_guard lock(impl_->shared.mutex);
-  if (impl_->shared.board.offer_roster(roster)) impl_->shared.changed.notify_all();
+  if (impl_->shared.view.offer_roster(roster)) impl_->shared.changed.notify_all();
   return {};
 }
 
 std::optional<std::string> StoreMeeting::newest_roster() {
   const std::lock_guard lock(impl_->shared.mutex);
-  return impl_->shared.board.roster();
+  return impl_->shared.view.roster();
 }
 
 std::string StoreMeeting::address() const {

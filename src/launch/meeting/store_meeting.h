@@ -1,11 +1,11 @@
-// The meeting of several nodes, each with one `lockstep run`, in a store.
+// The coordination of several nodes, each with one `lockstep run`, in a store.
 //
-// Every launcher opens a store (endpoint.h). One node *keeps the meeting*: the launcher at the endpoint, and when it
-// is lost the first living node of the last round, in its own store. Each node writes all that is to know of it
-// under one key there, and follows the keeper's summary, the *hall*; so after the loss of the keeper every node just
-// says the same again elsewhere. A node whose connection its kernel closed is lost within two ticks, a silent one
-// after `silent_timeout`. A next round needs a quorum (elastic/quorum.h) of the last one's nodes; those do not count
-// whose launcher's port refuses connections, because it has ended.
+// Every launcher opens a store (endpoint.h). One node is the *coordinator*: the launcher at the endpoint, and when it
+// is lost the first living node of the last round, in its own store. Each node writes everything about itself under one
+// key there, and follows the *job state* that the coordinator publishes; so after the loss of the coordinator every
+// node writes the same again into the next one's store. A node whose connection its kernel closed is lost within two
+// ticks, a silent one after `silent_timeout`. The next round needs a quorum (elastic/quorum.h) of the last one's nodes.
+// A node whose launcher's port refuses connections does not count, because it has ended.
 //
 // Threads: the caller's, and one that owns the connection and does all waiting for the network; they share a
 // NodeView under a mutex. The caller waits only in next_round(), until its deadline, in count_restart(), for at
@@ -26,30 +26,30 @@
 namespace lockstep::launch {
 
 struct StoreMeetingOptions {
-  std::vector<HostPort> endpoints;  // at least one; port 0 only where this host serves it
-  std::string local_address = {};   // interface or address of this host for its own store; empty: found out
+  std::vector<HostPort> endpoints;  // at least one; port 0 only if this host serves it
+  std::string local_address = {};   // interface or address of this host for its own store; empty: automatic
   JobConfig job = {};
-  NodeRecord self = {};  // without its address and rank_port, which are found out
+  NodeRecord self = {};  // without address and rank_port, which open() sets
   Secret secret = {};
-  std::chrono::milliseconds last_call{30'000};       // MIN nodes are here: how long others may still come
-  std::chrono::milliseconds silent_timeout{10'000};  // a node or keeper that is silent this long is lost
-  std::chrono::milliseconds tick{50};                // how often what the others say is looked at
-  std::chrono::milliseconds linger{5'000};           // how long the keeper stays for others to read the end
+  std::chrono::milliseconds last_call_timeout{30'000};  // how long to wait for more nodes once MIN are present
+  std::chrono::milliseconds silent_timeout{10'000};     // a node or coordinator that is silent this long is lost
+  std::chrono::milliseconds tick{50};                   // how often the store is read
+  std::chrono::milliseconds linger{5'000};  // how long the coordinator stays so that others can read the end
 };
 
 class StoreMeeting final : public NodeMeeting {
  public:
-  // Opens this node's store; the other nodes are looked for by next_round(). May block in the resolver.
+  // Opens this node's store; next_round() waits for the other nodes. May block in the resolver.
   // unavailable, unauthenticated, invalid_argument: see open_own_store().
   static Result<std::unique_ptr<StoreMeeting>> open(StoreMeetingOptions options);
-  // Leaves the meeting: the others are told, and do not take this node for lost if it has finished.
+  // Announces that this node leaves; the others do not consider it lost if it has finished.
   ~StoreMeeting() override;
 
   Result<Round> next_round(Deadline deadline, bool (*stop_requested)()) override;
   Status report_failure(const RankFailure& failure) override;
   Status report_finished() override;
   MeetingEvent poll() override;
-  // Without --elastic one failure may be counted by every node that sees it: a round counts once.
+  // Without --elastic every node that sees a failure may call this: one restart is counted per round.
   Result<int> count_restart() override;
   void end_job(const std::string& reason) override;
   Status publish_roster(const std::string& roster) override;

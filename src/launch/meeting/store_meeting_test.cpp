@@ -1,4 +1,4 @@
-// Several meetings in one process, over loopback.
+// The meetings of several nodes in one process, over loopback.
 #include "launch/meeting/store_meeting.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ struct Node {
     EXPECT_TRUE(result.ok()) << result.status().to_string();
     return result.ok() ? *result : Round();
   }
-  // The next event of that kind; other kinds are passed over.
+  // Waits for the next event of that kind; ignores other kinds.
   bool wait_for(Kind kind, std::chrono::milliseconds timeout = 20s, MeetingEvent* event = nullptr) {
     const auto deadline = in(timeout);
     while (!deadline.expired()) {
@@ -55,7 +55,7 @@ class StoreMeetings : public ::testing::Test {
     options_.endpoints = {{"127.0.0.1", 0}};
     options_.job = {.run_id = "job", .min_nodes = 2, .max_nodes = 2, .elastic = false, .max_restarts = 3};
     options_.tick = 10ms;
-    options_.last_call = 300ms;
+    options_.last_call_timeout = 300ms;
     options_.silent_timeout = 3s;
     options_.linger = 300ms;
   }
@@ -65,7 +65,7 @@ class StoreMeetings : public ::testing::Test {
     options_.job.max_nodes = max;
   }
 
-  // The first one keeps the meeting; the others come to it.
+  // The first one becomes the coordinator; the others join it.
   Node open(int nproc = 1, std::optional<int> node_rank = std::nullopt) {
     options_.self = {
         .id = random_hex(8), .host = "host", .pid = 1, .nproc = nproc, .address = {}, .node_rank = node_rank};
@@ -117,7 +117,7 @@ TEST_F(StoreMeetings, NodesOfUnequalSizeGetTheirRanks) {
   }
 }
 
-TEST_F(StoreMeetings, WhoDoesNotComeIsMissedAndWhoCameIsNamed) {
+TEST_F(StoreMeetings, ATimeoutListsTheNodesThatArrived) {
   job_of(3, 3);
   std::vector<Node> nodes;
   for (int i = 0; i < 2; ++i) nodes.push_back(open());
@@ -125,12 +125,12 @@ TEST_F(StoreMeetings, WhoDoesNotComeIsMissedAndWhoCameIsNamed) {
   for (auto& node : nodes) {
     const auto result = node.pending.get();
     EXPECT_EQ(result.status().code(), StatusCode::timed_out);
-    EXPECT_THAT(result.status().message(), AllOf(HasSubstr("did not come together within"),
-                                                 HasSubstr("2 of 3 nodes have come: host (pid 1), host (pid 1)")));
+    EXPECT_THAT(result.status().message(), AllOf(HasSubstr("did not meet within"),
+                                                 HasSubstr("2 of 3 nodes have arrived: host (pid 1), host (pid 1)")));
   }
 }
 
-TEST_F(StoreMeetings, ANodeThatWasStartedDifferentlyIsRefused) {
+TEST_F(StoreMeetings, ANodeWithOtherOptionsIsRefused) {
   Node first = open();
   first.ask();
   options_.job.max_nodes = 3;
@@ -156,7 +156,7 @@ TEST_F(StoreMeetings, ANodeRankThatIsClaimedTwiceIsRefused) {
   claimants.push_back(open(2, 0));
   claimants.push_back(open(4, 0));
   for (auto& node : claimants) node.ask();
-  // Whoever came later; which of two that begin together that is, nobody can say.
+  // The later one is refused; which of the two that is, is not determined.
   while (claimants[0].pending.wait_for(1ms) != std::future_status::ready &&
          claimants[1].pending.wait_for(1ms) != std::future_status::ready) {
   }
@@ -171,7 +171,7 @@ TEST_F(StoreMeetings, ANodeRankThatIsClaimedTwiceIsRefused) {
   EXPECT_EQ(third.round().first_rank, second ? 2 : 4);
 }
 
-TEST_F(StoreMeetings, AnotherSecretIsSaidAtOnce) {
+TEST_F(StoreMeetings, AnotherSecretIsReportedAtOnce) {
   options_.secret = Secret("one");
   Node first = open();
   first.ask();
@@ -183,7 +183,7 @@ TEST_F(StoreMeetings, AnotherSecretIsSaidAtOnce) {
   EXPECT_EQ(first.pending.get().status().code(), StatusCode::aborted);
 }
 
-TEST_F(StoreMeetings, BetweenMinAndMaxTheLastCallDecides) {
+TEST_F(StoreMeetings, BetweenMinAndMaxTheLastCallTimeoutDecides) {
   job_of(2, 4);
   auto nodes = meet(3);
   EXPECT_EQ(nodes.size(), 3U);
@@ -195,7 +195,7 @@ TEST_F(StoreMeetings, AWaitCanBeInterrupted) {
   EXPECT_EQ(result.status().code(), StatusCode::aborted);
 }
 
-TEST_F(StoreMeetings, AFailureIsToldToAllAndARoundIsCountedOnce) {
+TEST_F(StoreMeetings, AFailureIsReportedToAllAndARestartIsCountedOnce) {
   job_of(3, 3);
   auto nodes = meet(3);
   RankFailure failure;
@@ -220,7 +220,7 @@ TEST_F(StoreMeetings, AFailureIsToldToAllAndARoundIsCountedOnce) {
   EXPECT_EQ(nodes[1].meeting->poll().kind, Kind::none);
 }
 
-TEST_F(StoreMeetings, TheEndReachesThoseWhoWait) {
+TEST_F(StoreMeetings, TheEndOfTheJobReachesWaitingNodes) {
   auto nodes = meet(2);
   nodes[0].ask();
   nodes[1].meeting->end_job("too many restarts");
@@ -229,7 +229,7 @@ TEST_F(StoreMeetings, TheEndReachesThoseWhoWait) {
   EXPECT_EQ(result.status().message(), "too many restarts");
 }
 
-TEST_F(StoreMeetings, NodesThatFinishAreNotMissed) {
+TEST_F(StoreMeetings, NodesThatFinishAreNotLost) {
   auto nodes = meet(2);
   ASSERT_TRUE(nodes[0].meeting->report_finished().ok());
   ASSERT_TRUE(nodes[1].wait_for(Kind::node_finished));
@@ -239,7 +239,7 @@ TEST_F(StoreMeetings, NodesThatFinishAreNotMissed) {
   EXPECT_EQ(nodes[0].meeting->poll().kind, Kind::none);
 }
 
-TEST_F(StoreMeetings, ANodeThatLeavesIsLostAndTheOthersGoOn) {
+TEST_F(StoreMeetings, ANodeThatLeavesIsLostAndTheOthersContinue) {
   job_of(2, 3);
   auto nodes = meet(3);
   nodes.pop_back();
@@ -249,7 +249,7 @@ TEST_F(StoreMeetings, ANodeThatLeavesIsLostAndTheOthersGoOn) {
   EXPECT_EQ(nodes[1].round().world_size, 2);
 }
 
-TEST_F(StoreMeetings, ALateNodeIsTakenInAtTheNextRound) {
+TEST_F(StoreMeetings, ALateNodeJoinsAtTheNextRound) {
   job_of(2, 3);
   auto nodes = meet(2);
   nodes.push_back(open());
@@ -265,9 +265,9 @@ TEST_F(StoreMeetings, ALateNodeIsTakenInAtTheNextRound) {
   }
 }
 
-TEST_F(StoreMeetings, TheLossOfTheKeeperIsSurvivedWithAllThatWasKnown) {
+TEST_F(StoreMeetings, TheLossOfTheCoordinatorLosesNoState) {
   job_of(2, 3);
-  options_.linger = 0ms;  // the keeper goes without a word more
+  options_.linger = 0ms;  // the coordinator leaves without waiting
   auto nodes = meet(3);
   ASSERT_TRUE(nodes[1].meeting->count_restart().ok());
   ASSERT_TRUE(nodes[2].meeting->publish_roster("5\nabc").ok());
@@ -289,10 +289,10 @@ TEST_F(StoreMeetings, TheLossOfTheKeeperIsSurvivedWithAllThatWasKnown) {
   EXPECT_EQ(nodes[0].meeting->newest_roster(), "5\nabc");
 }
 
-TEST_F(StoreMeetings, ANewLauncherAtTheEndpointIsLedToTheJobThatWentOn) {
+TEST_F(StoreMeetings, ANewLauncherAtTheEndpointIsRedirectedToTheRunningJob) {
   job_of(2, 3);
   options_.linger = 0ms;
-  options_.last_call = 20s;
+  options_.last_call_timeout = 20s;
   std::vector<Node> nodes;
   for (int i = 0; i < 3; ++i) {
     nodes.push_back(open());
@@ -304,7 +304,7 @@ TEST_F(StoreMeetings, ANewLauncherAtTheEndpointIsLedToTheJobThatWentOn) {
     ASSERT_TRUE(node.wait_for(Kind::node_lost));
     node.ask();
   }
-  // It finds the endpoint free, and serves it: but the others are elsewhere.
+  // It finds the endpoint free and serves it, but the other nodes are elsewhere.
   nodes.push_back(open());
   nodes.back().ask();
   for (auto& node : nodes) {
@@ -314,7 +314,7 @@ TEST_F(StoreMeetings, ANewLauncherAtTheEndpointIsLedToTheJobThatWentOn) {
   }
 }
 
-TEST_F(StoreMeetings, AnElasticJobTakesInANodeWhileOthersRun) {
+TEST_F(StoreMeetings, ANodeJoinsARunningElasticJob) {
   job_of(1, 3);
   options_.job.elastic = true;
   auto nodes = meet(2);
@@ -351,13 +351,13 @@ TEST_F(StoreMeetings, TheNewestRosterReachesAll) {
   EXPECT_EQ(nodes[1].meeting->newest_roster(), "4\nfour");
 }
 
-TEST_F(StoreMeetings, TheSecondEndpointServesWhereTheFirstIsDead) {
+TEST_F(StoreMeetings, TheSecondEndpointServesIfTheFirstIsDead) {
   const testing::ReservedPort dead;
   options_.endpoints = {{"127.0.0.1", dead.port()}, {"127.0.0.1", 0}};
   Node first = open();
   options_.endpoints[1].port = parse_host_port(first.meeting->address())->port;
   Node second = open();
-  second.ask();  // comes before anybody keeps a meeting
+  second.ask();  // asks before there is a coordinator
   first.ask();
   EXPECT_EQ(first.round().world_size, 2);
   EXPECT_EQ(second.round().world_size, 2);

@@ -12,7 +12,7 @@
 namespace lockstep::launch {
 namespace {
 
-// `fallback` where the kernel does not say.
+// `fallback` if the kernel does not provide it.
 int number_in(const std::string& path, int fallback) {
   std::ifstream file(path);
   int number = 0;

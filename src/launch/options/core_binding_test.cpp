@@ -9,7 +9,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(CoreBinding, SharesTheCoresEquallyAndLeavesTheRest) {
+TEST(CoreBinding, DividesTheCoresEquallyAndLeavesTheRemainder) {
   const std::vector<Core> five = {{0, 0, 0}, {1, 0, 1}, {2, 0, 2}, {3, 0, 3}, {4, 0, 4}};
   EXPECT_THAT(plan_binding(five, 2), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
   EXPECT_THAT(plan_binding(five, 1), ElementsAre(ElementsAre(0, 1, 2, 3, 4)));
@@ -26,7 +26,7 @@ TEST(CoreBinding, KeepsAProcessorsCoresTogether) {
   EXPECT_THAT(plan_binding(cores, 2), ElementsAre(ElementsAre(1, 3), ElementsAre(0, 2)));
 }
 
-TEST(CoreBinding, BindsNobodyWhereThereAreMoreRanksThanCores) {
+TEST(CoreBinding, BindsNoRankIfThereAreMoreRanksThanCores) {
   EXPECT_THAT(plan_binding({{0, 0, 0}, {1, 0, 1}}, 3), IsEmpty());
 }
 

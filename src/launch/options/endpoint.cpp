@@ -104,7 +104,7 @@ Result<OwnStore> take_over_endpoint(const std::vector<HostPort>& endpoints, cons
     }
     auto server = serve(*address, secret);
     if (server.ok()) return own(*std::move(server), static_cast<int>(i));
-    // Not ours, or another launcher's: there may be a further endpoint.
+    // Not an address of this host, or used by another launcher: there may be a further endpoint.
     if (server.status().code() == StatusCode::unauthenticated) return explain_secret(server.status());
     const auto code = server.status().code();
     if (code != StatusCode::already_exists && code != StatusCode::invalid_argument) return server.status();
@@ -120,8 +120,8 @@ Result<OwnStore> open_own_store(const std::vector<HostPort>& endpoints, const st
   for (const auto& endpoint : endpoints) {
     if (endpoint.port == 0) {
       return Status(StatusCode::invalid_argument,
-                    fmt::format("the endpoint {} has port 0, and is not this host; other nodes need to be told the "
-                                "port",
+                    fmt::format("the endpoint {} has port 0, and is not this host; give it a port that all nodes "
+                                "know",
                                 to_string(endpoint)));
     }
     if (towards == nullptr && resolve(endpoint.host, endpoint.port).ok()) towards = &endpoint;

@@ -1,5 +1,5 @@
-// Where nodes meet (--rdzv-endpoint host:port[,host:port...]), and the store that every launcher opens: at the
-// endpoint where that is an address of this host, else a standby in case that the endpoint's node is lost.
+// Where nodes meet (--rdzv-endpoint host:port[,host:port...]), and the store that every launcher opens: at the endpoint
+// if that is an address of this host, otherwise a standby in case the endpoint's node is lost.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,7 @@
 
 namespace lockstep::launch {
 
-// One or more, separated by commas; where a port is missing, `default_port`. invalid_argument names the one that is
-// wrong.
+// One or more, separated by commas; `default_port` if a port is missing. invalid_argument names the invalid one.
 Result<std::vector<HostPort>> parse_endpoints(const std::string& text, std::uint16_t default_port);
 
 // "host:port", IPv6 in brackets.
@@ -28,21 +27,21 @@ struct OwnStore {
 };
 
 // Binds the first endpoint that is an address of this host and free (port 0: any). A name that this host resolves
-// to loopback, as Debian's own names, is taken for the address of an interface, because others must reach it. Else
-// a standby on the address from which the first endpoint is reached, at the endpoint's port if that is free.
-// `local_address`: an interface or address to use instead, empty: found out. May block in the resolver.
-// unavailable: no endpoint can be resolved. unauthenticated: not loopback, and there is no secret.
+// to loopback, as Debian does with the host's own name, is bound on the address of an interface, because others must
+// reach it. Otherwise opens a standby on the address from which the first endpoint is reached, at the endpoint's port
+// if that is free. `local_address`: an interface or address to use instead; empty: automatic. May block in the
+// resolver. unavailable: no endpoint can be resolved. unauthenticated: not loopback, and there is no secret.
 Result<OwnStore> open_own_store(const std::vector<HostPort>& endpoints, const std::string& local_address,
                                 const Secret& secret);
-// The store at an endpoint of this host, where it is free now; nothing where it is not.
+// Opens the store at an endpoint of this host if that is free now; an error otherwise.
 Result<OwnStore> take_over_endpoint(const std::vector<HostPort>& endpoints, const std::string& local_address,
                                     const Secret& secret);
 
 // True if an endpoint is an address of this host. May block in the resolver.
 bool is_on_this_host(const HostPort& endpoint);
 
-// True if the host answers that nobody listens at `address` ("host:port", numeric): the process has ended. False if
-// somebody does, or if nothing is known at the deadline.
+// True if the host answers that no process is listening on `address` ("host:port", numeric): the process has ended.
+// False if one is, or if nothing is known at the deadline.
 bool port_refuses(const std::string& address, Deadline deadline);
 
 }  // namespace lockstep::launch

@@ -33,7 +33,7 @@ TEST(Endpoint, IsServedOnItsHostOnce) {
   EXPECT_EQ(first->endpoint, 0);
   const std::vector<HostPort> endpoint = {{"127.0.0.1", first->server->port()}};
   EXPECT_FALSE(port_refuses(first->address, soon()));
-  // The port is taken by the first launcher: the second one stands by.
+  // The first launcher uses the port: the second one opens a standby.
   const auto second = open_own_store(endpoint, "", Secret());
   ASSERT_TRUE(second.ok()) << second.status().message();
   EXPECT_EQ(second->endpoint, -1);
@@ -47,7 +47,7 @@ TEST(Endpoint, APortRefusesOnceItsProcessHasEnded) {
 }
 
 TEST(Endpoint, AnotherHostNeedsASecretForItsStandby) {
-  // An address of a network for documentation: nobody has it.
+  // An address of a network reserved for documentation, which no host has.
   const auto own = open_own_store({{"192.0.2.1", 29400}}, "", Secret());
   if (own.status().code() == StatusCode::unavailable) GTEST_SKIP() << own.status().message();
   EXPECT_EQ(own.status().code(), StatusCode::unauthenticated);

@@ -97,7 +97,7 @@ Result<RendezvousConf> parse_rendezvous_conf(const std::string& source, const st
     if (!is_start && parts[0] != "last_call_timeout") continue;
     const auto seconds = parse_seconds(source, parts[1]);
     if (!seconds.ok()) return seconds.status();
-    (is_start ? conf.start_timeout : conf.last_call) = *seconds;
+    (is_start ? conf.start_timeout : conf.last_call_timeout) = *seconds;
   }
   return conf;
 }

@@ -14,17 +14,17 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::uint16_t kDefaultPort = 29400;  // torchrun's, of --rdzv-endpoint without a port
-constexpr int kMaxLocalRanks = 4096;           // larger numbers are taken for mistakes
+constexpr int kMaxLocalRanks = 4096;           // larger numbers are considered mistakes
 constexpr int kElasticRestarts = 10;
 
 Status wrong(std::string message) { return Status(StatusCode::invalid_argument, std::move(message)); }
 
-// What was said so far, with the parts that only make sense together.
+// The options read so far, with those that are only valid in combination.
 struct Draft {
   RunOptions options;
   int cores = 1;
   bool standalone = false;
-  bool nnodes_said = false;
+  bool has_nnodes = false;
   std::optional<int> max_restarts;
   std::optional<int> min_ranks;
   std::string rdzv_endpoint;
@@ -32,7 +32,7 @@ struct Draft {
   std::optional<int> master_port;
 };
 
-// Reads `text`, which `source` ("--tee" or "PET_TEE") said.
+// Parses `text`, the value of `source` ("--tee" or "PET_TEE").
 using Setter = Status (*)(Draft& draft, const std::string& source, const std::string& text);
 
 struct Option {
@@ -70,14 +70,14 @@ Status set_nnodes(Draft& draft, const std::string& source, const std::string& te
   if (!range.ok()) return range.status();
   draft.options.min_nodes = range->first;
   draft.options.max_nodes = range->second;
-  draft.nnodes_said = true;
+  draft.has_nnodes = true;
   return {};
 }
 
 Status set_backend(Draft&, const std::string& source, const std::string& text) {
   if (text.empty() || text == "c10d" || text == "static" || text == "lockstep") return {};
   return wrong(fmt::format(
-      "{} is '{}'; nodes meet at the store that Lockstep serves itself: leave it out, or give c10d or static", source,
+      "{} is '{}'; nodes meet in a store that Lockstep serves itself: omit the option, or give c10d or static", source,
       text));
 }
 
@@ -85,7 +85,7 @@ Status set_conf(Draft& draft, const std::string& source, const std::string& text
   const auto conf = parse_rendezvous_conf(source, text);
   if (!conf.ok()) return conf.status();
   if (conf->start_timeout) draft.options.start_timeout = *conf->start_timeout;
-  if (conf->last_call) draft.options.last_call = *conf->last_call;
+  if (conf->last_call_timeout) draft.options.last_call_timeout = *conf->last_call_timeout;
   return {};
 }
 
@@ -130,18 +130,18 @@ const std::vector<Option>& options_table() {
   static const std::vector<Option> table = {
       {"nproc-per-node", "N|auto|cpu", "Ranks on this node; auto and cpu: one on each core", set_nproc},
       {"nnodes", "N|MIN:MAX", "Nodes of the job", set_nnodes},
-      {"node-rank", "R", "The place of this node among them; otherwise in the order in which they come",
+      {"node-rank", "R", "The number of this node among them; default: in order of arrival",
        [](Draft& draft, const std::string& source, const std::string& text) {
          return assign(parse_whole_number(source, text, 0, kMaxWorldSize - 1), draft.options.node_rank);
        }},
-      {"rdzv-endpoint", "HOST[:PORT],..", "Where the nodes meet; the node on that host serves it (port 29400)",
+      {"rdzv-endpoint", "HOST[:PORT],..", "Where the nodes meet; the node on that host serves the store (port 29400)",
        [](Draft& draft, const std::string&, const std::string& text) {
          draft.rdzv_endpoint = text;
          return Status();
        }},
       {"rdzv-id", "NAME", "The job's name, the same on all nodes", set_text<&RunOptions::run_id>},
-      {"rdzv-backend", "c10d|static", "Accepted for torchrun's sake", set_backend},
-      {"rdzv-conf", "KEY=VALUE,..", "torchrun's: join_timeout is --start-timeout, last_call_timeout is --last-call",
+      {"rdzv-backend", "c10d|static", "Accepted for compatibility with torchrun", set_backend},
+      {"rdzv-conf", "KEY=VALUE,..", "As in torchrun: join_timeout is --start-timeout, last_call_timeout is --last-call",
        set_conf},
       {"master-addr", "HOST", "The host part of --rdzv-endpoint",
        [](Draft& draft, const std::string&, const std::string& text) {
@@ -152,35 +152,35 @@ const std::vector<Option>& options_table() {
        [](Draft& draft, const std::string& source, const std::string& text) {
          return assign(parse_whole_number(source, text, 0, 65535), draft.master_port);
        }},
-      {"local-addr", "ADDRESS", "Under which other nodes reach this one", set_text<&RunOptions::local_addr>},
+      {"local-addr", "ADDRESS", "The address at which other nodes reach this one", set_text<&RunOptions::local_addr>},
       {"standalone", nullptr, "One node, any free port",
        [](Draft& draft, const std::string& source, const std::string& text) {
          return assign(parse_flag(source, text), draft.standalone);
        }},
       {"start-timeout", "SECONDS", "How long to wait for the other nodes (600)",
        set_seconds<&RunOptions::start_timeout>},
-      {"last-call", "SECONDS", "With MIN:MAX: how long more nodes are waited for once MIN are there (30)",
-       set_seconds<&RunOptions::last_call>},
+      {"last-call", "SECONDS", "With MIN:MAX: how long to wait for more nodes once MIN have arrived (30)",
+       set_seconds<&RunOptions::last_call_timeout>},
       {"node-timeout", "SECONDS", "A node that is silent this long is lost (10)",
        set_seconds<&RunOptions::node_timeout>},
-      {"max-restarts", "N", "How often the job may start again (0; with --elastic 10)",
+      {"max-restarts", "N", "How often the job may restart (0; with --elastic 10)",
        [](Draft& draft, const std::string& source, const std::string& text) {
          return assign(parse_whole_number(source, text, 0, 1'000'000), draft.max_restarts);
        }},
-      {"elastic", nullptr, "Replace a rank that dies while the others go on", set_flag<&RunOptions::elastic, true>},
-      {"min-ranks", "N", "With --elastic: with fewer ranks the others wait (1)",
+      {"elastic", nullptr, "Replace a rank that dies while the others continue", set_flag<&RunOptions::elastic, true>},
+      {"min-ranks", "N", "With --elastic: with fewer ranks the job waits (1)",
        [](Draft& draft, const std::string& source, const std::string& text) {
          return assign(parse_whole_number(source, text, 1, kMaxWorldSize), draft.min_ranks);
        }},
-      {"shutdown-timeout", "SECONDS", "From SIGTERM to SIGKILL, when ranks are stopped (30)",
+      {"shutdown-timeout", "SECONDS", "Time from SIGTERM to SIGKILL when ranks are stopped (30)",
        set_seconds<&RunOptions::shutdown_timeout>},
-      {"monitor-interval", "SECONDS", "How often to look at the other nodes (0.1)",
+      {"monitor-interval", "SECONDS", "How often to poll the other nodes (0.1)",
        set_seconds<&RunOptions::monitor_interval>},
-      {"log-dir", "FOLDER", "Keep each rank's output in files there", set_text<&RunOptions::log_dir>},
+      {"log-dir", "FOLDER", "Write each rank's output to files there", set_text<&RunOptions::log_dir>},
       {"redirects", "STREAMS", "Output to files only: 1 stdout, 2 stderr, 3 both; 0:1,1:2 for single local ranks",
        set_streams<&RunOptions::redirects>},
       {"tee", "STREAMS", "Output to files and to the terminal, in the same way", set_streams<&RunOptions::tee>},
-      {"local-ranks-filter", "RANKS", "Print the output of these local ranks only, as 0,2",
+      {"local-ranks-filter", "RANKS", "Print the output of these local ranks only, such as 0,2",
        [](Draft& draft, const std::string& source, const std::string& text) {
          return assign(parse_ranks(source, text), draft.options.shown_local_ranks);
        }},
@@ -189,9 +189,9 @@ const std::vector<Option>& options_table() {
       {"role", "NAME", "ROLE_NAME of the ranks (default)", set_text<&RunOptions::role>},
       {"serve-store", "auto|yes|no", "Serve the ranks' store; auto: unless the program is a Python script",
        set_serve_store},
-      {"python", "PROGRAM", "What starts Python scripts (python3)", set_text<&RunOptions::python>},
+      {"python", "PROGRAM", "The interpreter of Python scripts (python3)", set_text<&RunOptions::python>},
       {"module", nullptr, "The program is the name of a Python module; also -m", set_flag<&RunOptions::module, true>},
-      {"no-python", nullptr, "Start the program itself, also where it is called *.py",
+      {"no-python", nullptr, "Execute the program itself, even if it is called *.py",
        set_flag<&RunOptions::no_python, true>},
   };
   return table;
@@ -231,7 +231,7 @@ Status unknown_option(const std::string& argument, const std::string& name) {
   });
   if (edit_distance(name, nearest->name) <= 3)
     return wrong(fmt::format("unknown option '{}'; did you mean --{}?", argument, nearest->name));
-  return wrong(fmt::format("unknown option '{}'; an option of your program goes after the program", argument));
+  return wrong(fmt::format("unknown option '{}'; options of your program go after the program", argument));
 }
 
 std::string variable_of(const Option& option) {
@@ -251,7 +251,7 @@ Status read_environment(const Environment& environment, Draft& draft) {
   return {};
 }
 
-// "-t" as "--tee" and so on; anything else as it is.
+// "-t" as "--tee" and so on; anything else unchanged.
 std::string long_form(const std::string& argument) {
   if (argument == "-t") return "--tee";
   if (argument == "-r") return "--redirects";
@@ -260,7 +260,7 @@ std::string long_form(const std::string& argument) {
   return argument;
 }
 
-// Reads options up to the program, and leaves the program's arguments alone.
+// Reads options up to the program, and keeps the program's arguments as they are.
 Status read_arguments(const std::vector<std::string>& arguments, Draft& draft) {
   std::size_t next = 0;
   for (; next < arguments.size(); ++next) {
@@ -304,11 +304,11 @@ Status read_endpoint(Draft& draft) {
     if (!endpoints.ok()) return endpoints.status().with_context("--rdzv-endpoint");
     const HostPort& first = endpoints->front();
     if (!draft.master_addr.empty() && draft.master_addr != first.host) {
-      return wrong(fmt::format("--rdzv-endpoint is '{}', but --master-addr is '{}'; say where the nodes meet once",
-                               text, draft.master_addr));
+      return wrong(fmt::format("--rdzv-endpoint is '{}', but --master-addr is '{}'; give the endpoint only once", text,
+                               draft.master_addr));
     }
     if (draft.master_port && *draft.master_port != first.port) {
-      return wrong(fmt::format("--rdzv-endpoint is '{}', but --master-port is {}; say where the nodes meet once", text,
+      return wrong(fmt::format("--rdzv-endpoint is '{}', but --master-port is {}; give the endpoint only once", text,
                                *draft.master_port));
     }
     options.endpoints = *std::move(endpoints);
@@ -324,16 +324,15 @@ Status check_nodes(const Draft& draft) {
   const RunOptions& options = draft.options;
   if (draft.standalone) {
     if (options.max_nodes > 1) {
-      return wrong(
-          fmt::format("--standalone is one node, but --nnodes is {}; leave one of them out", options.max_nodes));
+      return wrong(fmt::format("--standalone means one node, but --nnodes is {}; omit one of them", options.max_nodes));
     }
     if (!draft.rdzv_endpoint.empty() || !draft.master_addr.empty())
-      return wrong("--standalone takes any free port of this host; leave out --rdzv-endpoint and --master-addr");
+      return wrong("--standalone uses any free port of this host; omit --rdzv-endpoint and --master-addr");
   }
   if (options.max_nodes > 1 && draft.rdzv_endpoint.empty() && draft.master_addr.empty()) {
     return wrong(
-        fmt::format("--nnodes is {}, but nothing says where the nodes meet; give all of them the same --rdzv-endpoint "
-                    "HOST:PORT, where HOST is one of them",
+        fmt::format("--nnodes is {}, but there is no endpoint at which the nodes meet; give all of them the same "
+                    "--rdzv-endpoint HOST:PORT, where HOST is one of them",
                     options.max_nodes));
   }
   const auto has_no_port = [](const HostPort& endpoint) { return endpoint.port == 0; };
@@ -372,9 +371,10 @@ Status finish(Draft& draft) {
   options.max_restarts = draft.max_restarts.value_or(options.elastic ? kElasticRestarts : 0);
   options.min_ranks = draft.min_ranks.value_or(1);
   LOCKSTEP_RETURN_IF_ERROR(check_ranks(draft));
-  if (options.module && options.no_python) return wrong("--module starts Python, and --no-python does not; give one");
+  if (options.module && options.no_python)
+    return wrong("--module starts Python, and --no-python does not; give only one of them");
   if (options.run_id.find('/') != std::string::npos || options.run_id == "." || options.run_id == "..")
-    return wrong(fmt::format("--rdzv-id is '{}'; it names a folder, so it cannot hold a /", options.run_id));
+    return wrong(fmt::format("--rdzv-id is '{}'; it names a folder, so it must not contain a /", options.run_id));
   if (options.program.empty())
     return wrong("the program is missing; write lockstep run [options] PROGRAM [its arguments]");
   return {};
@@ -399,17 +399,17 @@ Result<RunOptions> parse_run_options(const std::vector<std::string>& arguments, 
 
 std::string run_help() {
   std::string text =
-      "Starts the ranks of a job, shows their output, and says what went wrong\n"
+      "Starts the ranks of a job, shows their output, and reports failures\n"
       "Usage: lockstep run [options] PROGRAM [its arguments]\n\n"
       "  lockstep run --nproc-per-node 4 ./train --epochs 10\n"
       "  lockstep run --nnodes 2 --rdzv-endpoint host:29400 --nproc-per-node 4 ./train\n\n"
-      "Options (with - or _ in their names; each also from a variable, as PET_NPROC_PER_NODE):\n";
+      "Options (with - or _ in their names; each can also be set by a variable such as PET_NPROC_PER_NODE):\n";
   for (const Option& option : options_table()) {
     const std::string left = fmt::format("--{} {}", option.name, option.value != nullptr ? option.value : "");
     text += fmt::format("  {:<30} {}\n", left, option.help);
   }
   text +=
-      "\nExit codes: that of the rank that failed first (128 + the number of its signal); 2 wrong options;\n"
+      "\nExit codes: that of the rank that failed first (128 + the number of its signal); 2 invalid options;\n"
       "3 the nodes did not meet, or one was lost; 130 and 143 interrupted by SIGINT and SIGTERM.\n";
   return text;
 }

@@ -39,7 +39,7 @@ TEST(RunOptions, NamesMayHaveDashesOrUnderscoresAndValuesAnEqualsSign) {
   }
 }
 
-TEST(RunOptions, WhatFollowsTheProgramIsThePrograms) {
+TEST(RunOptions, ArgumentsAfterTheProgramBelongToTheProgram) {
   const auto options = parse({"--nproc-per-node", "2", "./train", "--nproc-per-node", "7", "--", "-x", "--help"});
   ASSERT_TRUE(options.ok());
   EXPECT_EQ(options->nproc, 2);
@@ -52,7 +52,7 @@ TEST(RunOptions, AutoAndCpuAreOneRankPerCore) {
   EXPECT_EQ(parse({"--nproc-per-node", "cpu", "p"})->nproc, 8);
 }
 
-TEST(RunOptions, EveryOptionAlsoComesFromItsVariableAndTheCommandLineWins) {
+TEST(RunOptions, EveryOptionHasAVariableAndTheCommandLineTakesPrecedence) {
   const Variables variables = {{"PET_NPROC_PER_NODE", "4"},
                                {"PET_NNODES", "2:3"},
                                {"PET_RDZV_ENDPOINT", "a:1"},
@@ -78,10 +78,10 @@ TEST(RunOptions, EveryOptionAlsoComesFromItsVariableAndTheCommandLineWins) {
   EXPECT_EQ(options->log_dir, "logs");
   EXPECT_TRUE(options->tee.contains(1, 2));
   EXPECT_EQ(options->start_timeout, std::chrono::seconds(7));
-  EXPECT_EQ(options->last_call, std::chrono::seconds(2));
+  EXPECT_EQ(options->last_call_timeout, std::chrono::seconds(2));
 }
 
-TEST(RunOptions, TheEndpointIsTheOneOfTorchrunInBothForms) {
+TEST(RunOptions, TheEndpointIsAcceptedInBothFormsOfTorchrun) {
   const auto texts = [](const Result<RunOptions>& options) {
     std::vector<std::string> result;
     for (const auto& endpoint : options->endpoints)
@@ -95,13 +95,13 @@ TEST(RunOptions, TheEndpointIsTheOneOfTorchrunInBothForms) {
   EXPECT_THAT(texts(parse({"--master-port=6", "p"})), ElementsAre("127.0.0.1 6"));
 }
 
-TEST(RunOptions, ElasticJobsMayRestartUnlessToldOtherwise) {
+TEST(RunOptions, ElasticJobsMayRestartByDefault) {
   EXPECT_EQ(parse({"--elastic", "p"})->max_restarts, 10);
   EXPECT_EQ(parse({"--elastic", "--max-restarts=0", "p"})->max_restarts, 0);
   EXPECT_EQ(parse({"--elastic", "--min-ranks=2", "--nproc-per-node=2", "p"})->min_ranks, 2);
 }
 
-TEST(RunOptions, StreamsAreChosenForAllOrForSingleRanks) {
+TEST(RunOptions, StreamsAreSelectedForAllOrForSingleRanks) {
   const auto options = parse({"--nproc-per-node=3", "-t", "0:1,2:3", "-r", "2", "p"});
   ASSERT_TRUE(options.ok()) << options.status().message();
   EXPECT_TRUE(options->tee.contains(0, 1));
@@ -111,13 +111,13 @@ TEST(RunOptions, StreamsAreChosenForAllOrForSingleRanks) {
   EXPECT_TRUE(options->redirects.contains(1, 2));
 }
 
-TEST(RunOptions, HelpNamesEveryOptionAndAsksForNothingElse) {
+TEST(RunOptions, HelpListsEveryOptionAndNeedsNoOther) {
   EXPECT_TRUE(parse({"--help"})->help);
   EXPECT_TRUE(parse({"--nproc-per-node", "2", "-h"})->help);
   EXPECT_THAT(run_help(), HasSubstr("--local-ranks-filter"));
 }
 
-TEST(RunOptions, EveryNonsenseIsASentence) {
+TEST(RunOptions, InvalidInputCausesAOneLineMessage) {
   const std::vector<std::pair<std::vector<std::string>, const char*>> cases = {
       {{}, "the program is missing"},
       {{"--nproc-per-node", "0", "p"}, "--nproc-per-node is '0'"},
@@ -126,20 +126,20 @@ TEST(RunOptions, EveryNonsenseIsASentence) {
       {{"--nproc-per-node", "gpu", "p"}, "trains on CPUs"},
       {{"--nproc-per-node"}, "--nproc-per-node needs a value"},
       {{"--nprocs-per-node", "2", "p"}, "did you mean --nproc-per-node?"},
-      {{"--epochs", "2", "p"}, "goes after the program"},
+      {{"--epochs", "2", "p"}, "go after the program"},
       {{"-x", "p"}, "unknown option '-x'"},
       {{"--standalone=1", "p"}, "takes no value"},
       {{"--nnodes", "0", "p"}, "--nnodes is '0'"},
       {{"--nnodes", "3:2", "p"}, "MIN at most MAX"},
       {{"--nnodes", "1:2:3", "p"}, "MIN:MAX"},
-      {{"--nnodes", "2", "p"}, "nothing says where the nodes meet"},
+      {{"--nnodes", "2", "p"}, "there is no endpoint at which the nodes meet"},
       {{"--nnodes", "2", "--rdzv-endpoint", "a:0", "p"}, "port 0"},
       {{"--nnodes", "2", "--rdzv-endpoint", "a:b", "p"}, "--rdzv-endpoint"},
-      {{"--nnodes", "2", "--standalone", "p"}, "--standalone is one node"},
-      {{"--standalone", "--rdzv-endpoint", "a:1", "p"}, "leave out"},
+      {{"--nnodes", "2", "--standalone", "p"}, "--standalone means one node"},
+      {{"--standalone", "--rdzv-endpoint", "a:1", "p"}, "omit --rdzv-endpoint"},
       {{"--node-rank", "1", "p"}, "--node-rank is 1, but --nnodes is 1"},
-      {{"--rdzv-endpoint", "a:1", "--master-addr", "b", "p"}, "say where the nodes meet once"},
-      {{"--rdzv-endpoint", "a:1", "--master-port", "2", "p"}, "say where the nodes meet once"},
+      {{"--rdzv-endpoint", "a:1", "--master-addr", "b", "p"}, "give the endpoint only once"},
+      {{"--rdzv-endpoint", "a:1", "--master-port", "2", "p"}, "give the endpoint only once"},
       {{"--rdzv-backend", "etcd", "p"}, "'etcd'"},
       {{"--master-port", "65536", "p"}, "65536"},
       {{"--max-restarts", "-1", "p"}, "--max-restarts"},
@@ -153,13 +153,13 @@ TEST(RunOptions, EveryNonsenseIsASentence) {
       {{"--local-ranks-filter", "3", "p"}, "names local rank 3"},
       {{"--serve-store", "maybe", "p"}, "auto, yes or no"},
       {{"--module", "--no-python", "p"}, "--no-python does not"},
-      {{"--rdzv-id", "a/b", "p"}, "cannot hold a /"},
+      {{"--rdzv-id", "a/b", "p"}, "must not contain a /"},
   };
-  for (const auto& [arguments, sentence] : cases) {
+  for (const auto& [arguments, text] : cases) {
     const auto options = parse(arguments);
-    ASSERT_FALSE(options.ok()) << sentence;
+    ASSERT_FALSE(options.ok()) << text;
     EXPECT_EQ(options.status().code(), StatusCode::invalid_argument);
-    EXPECT_THAT(options.status().message(), HasSubstr(sentence));
+    EXPECT_THAT(options.status().message(), HasSubstr(text));
     EXPECT_EQ(options.status().message().find('\n'), std::string::npos);
   }
   EXPECT_THAT(parse({"p"}, {{"PET_NNODES", "x"}}).status().message(), HasSubstr("PET_NNODES is 'x'"));

@@ -1,4 +1,4 @@
-// What people see: whole lines of the ranks with their numbers, and what the launcher has to say.
+// The launcher's console output: whole lines of the ranks with their numbers, and the launcher's own messages.
 #pragma once
 
 #include <array>
@@ -16,17 +16,17 @@ enum class Stream : std::uint8_t { out = 0, err = 1 };
 // Used by one thread.
 class Console {
  public:
-  // Colours only where a stream is a terminal, and NO_COLOR is not set.
+  // Colours only if a stream is a terminal and NO_COLOR is not set.
   Console(int out_fd, int err_fd, bool prefix, const Environment& environment);
 
-  // "[rank 3] text". `world_size` tells how wide the number is.
+  // "[rank 3] text". `world_size` determines the width of the number.
   void rank_line(Stream stream, int rank, int world_size, std::string_view text);
   // "lockstep run: text" on stderr, at once; for text of several lines only the first is prefixed.
   void say(std::string_view text);
   // The same for failures: the first line in bold red on a terminal.
   void alarm(std::string_view text);
 
-  // Hands on what can be written without waiting.
+  // Writes what can be written without blocking.
   void flush();
   // Waits for slow readers until the deadline.
   void drain(Deadline deadline);
@@ -39,7 +39,7 @@ class Console {
   Sink& sink(Stream stream) { return *sinks_[static_cast<std::size_t>(stream)]; }
   bool coloured(Stream stream) { return colours_ && sink(stream).is_terminal(); }
 
-  // One and the same where both lead to one file, so that a line cannot be cut by the other stream.
+  // The same object if both lead to one file, so that a line cannot be split by the other stream.
   std::array<std::shared_ptr<Sink>, 2> sinks_;
   bool prefix_;
   bool colours_;

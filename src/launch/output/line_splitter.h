@@ -1,4 +1,4 @@
-// Bytes as they come, cut into lines.
+// Splits a stream of bytes into lines.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace lockstep::launch {
 
 class LineSplitter {
  public:
-  // A longer line is handed on in pieces of this size, so that memory stays bounded.
+  // A longer line is passed on in pieces of this size, so that memory stays bounded.
   static constexpr std::size_t kMaxLine = std::size_t{64} * 1024;
 
   // Calls on_line(std::string_view) for each line that is complete now, without its end. A carriage return ends a line
@@ -36,7 +36,7 @@ class LineSplitter {
     }
   }
 
-  // The stream has ended: what has no line end counts as a line.
+  // The stream has ended: a rest without a line end counts as a line.
   template <typename OnLine>
   void finish(OnLine on_line) {
     if (!partial_.empty()) emit({}, on_line);

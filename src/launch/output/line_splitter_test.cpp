@@ -28,7 +28,7 @@ TEST(LineSplitter, KeepsEmptyLinesAndTheLastWithoutAnEnd) {
   EXPECT_THAT(split({"a\n"}), ElementsAre("a"));
 }
 
-TEST(LineSplitter, TakesCarriageReturnsAsEndsOfLines) {
+TEST(LineSplitter, TreatsCarriageReturnsAsEndsOfLines) {
   EXPECT_THAT(split({"10%\r20%\r", "\ndone\r\n"}), ElementsAre("10%", "20%", "done"));
 }
 
@@ -39,7 +39,7 @@ TEST(LineSplitter, CutsVeryLongLines) {
   EXPECT_THAT(split({longest.substr(1), "xy\n"}), ElementsAre(longest, "y"));
 }
 
-TEST(LineSplitter, IsTheSameHoweverTheBytesCome) {
+TEST(LineSplitter, DoesNotDependOnHowTheBytesArrive) {
   const std::string text = "a\r\n\nbc\rd\n" + std::string(LineSplitter::kMaxLine + 3, 'z') + "\ne";
   const auto whole = split({text});
   for (const std::size_t size : {1U, 2U, 3U, 7U, 65536U}) {

@@ -15,8 +15,7 @@ namespace lockstep::launch {
 namespace {
 
 Status cannot_write(const std::string& folder, const std::string& why) {
-  return Status(StatusCode::invalid_argument,
-                fmt::format("--log-dir: nothing can be written to '{}': {}", folder, why));
+  return Status(StatusCode::invalid_argument, fmt::format("--log-dir: cannot write to '{}': {}", folder, why));
 }
 
 }  // namespace
@@ -39,7 +38,7 @@ Result<LogFiles> LogFiles::create(const RunOptions& options, const std::string& 
   files.root_ = (error ? std::filesystem::path(parent) : absolute.lexically_normal()) / run_id;
   std::filesystem::create_directories(files.root_, error);
   if (error) return cannot_write(parent, error.message());
-  // A folder that exists need not be one that can be written to.
+  // An existing folder may not be writable.
   std::string probe = files.root_ + "/.probe.XXXXXX";
   const UniqueFd fd(::mkostemp(probe.data(), O_CLOEXEC));
   if (!fd.valid()) return cannot_write(parent, errno_text(errno));

@@ -44,7 +44,7 @@ Result<RankStream> RankStream::open(const LogFiles::Route& route, const std::str
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     return Status(StatusCode::resource_exhausted,
-                  fmt::format("no pipe for a rank's output: {}; see ulimit -n", errno_text(errno)));
+                  fmt::format("cannot create a pipe for a rank's output: {}; see ulimit -n", errno_text(errno)));
   }
   result.read_end_.reset(ends[0]);
   result.write_end_.reset(ends[1]);
@@ -52,7 +52,7 @@ Result<RankStream> RankStream::open(const LogFiles::Route& route, const std::str
   return result;
 }
 
-// False if there is nothing more now.
+// False if there is nothing more to read now.
 bool RankStream::read_some(const std::function<void(std::string_view)>& on_line) {
   std::array<char, std::size_t{64} * 1024> block;
   if (!read_end_.valid()) return false;
@@ -72,7 +72,7 @@ bool RankStream::read_some(const std::function<void(std::string_view)>& on_line)
 void RankStream::pump(const std::function<void(std::string_view)>& on_line) { read_some(on_line); }
 
 void RankStream::finish(const std::function<void(std::string_view)>& on_line) {
-  // Bounded: something that left the rank's process group may hold the pipe and write for ever.
+  // Bounded: a process that left the rank's process group may hold the pipe and write forever.
   for (int i = 0; i < 64 && read_some(on_line); ++i) {
   }
   if (to_console_) splitter_.finish(on_line);
@@ -87,7 +87,7 @@ void RankStream::keep(std::string_view bytes) {
     const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
-      file_trouble_ = fmt::format("'{}' is written no further: {}", path_, errno_text(errno));
+      file_trouble_ = fmt::format("no longer writing to '{}': {}", path_, errno_text(errno));
       file_.reset();
       return;
     }

@@ -1,4 +1,4 @@
-// One output stream of a rank on its way to the console and to a file.
+// Forwards one output stream of a rank to the console and to a file.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace lockstep::launch {
 // Used by one thread.
 class RankStream {
  public:
-  // `folder`: of the rank's files, where the route has one. A stream that goes to a file only is written by the rank
+  // `folder`: of the rank's files, if the route has one. A stream that goes to a file only is written by the rank
   // itself; any other passes through here.
   static Result<RankStream> open(const LogFiles::Route& route, const std::string& folder, int stream);
 
@@ -25,15 +25,15 @@ class RankStream {
 
   // For poll(2); -1 once there is nothing more to read.
   int read_end() const { return read_end_.get(); }
-  // Takes what is there, at most a pipe's content, and calls on_line(std::string_view) for each whole line that is to
-  // be shown. Never blocks.
+  // Reads what is available, at most a pipe's content, and calls on_line(std::string_view) for each complete line to be
+  // shown. Never blocks.
   void pump(const std::function<void(std::string_view)>& on_line);
-  // The rank has ended: takes all that it has left, the last line without an end included.
+  // The rank has ended: reads the rest, including a last line without an end.
   void finish(const std::function<void(std::string_view)>& on_line);
 
   // The last bytes that the rank wrote, up to about 8 KiB.
   std::string tail() const;
-  // Why the file could not be written any more, once; otherwise empty.
+  // Why writing to the file failed, once; otherwise empty.
   std::string take_file_trouble() { return std::exchange(file_trouble_, {}); }
 
  private:

@@ -23,7 +23,7 @@ Sink::Sink(int fd) : fd_(fd), terminal_(::isatty(fd) == 1), regular_(is_regular(
 bool Sink::writable(int timeout_ms) const {
   if (regular_) return true;
   pollfd polled{fd_, POLLOUT, 0};
-  return ::poll(&polled, 1, timeout_ms) == 1;  // an error counts: write(2) will tell
+  return ::poll(&polled, 1, timeout_ms) == 1;  // an error counts as ready: write(2) reports it
 }
 
 void Sink::flush() {
@@ -37,7 +37,7 @@ void Sink::flush() {
     } else if (errno == EAGAIN) {
       break;
     } else if (errno != EINTR) {
-      broken_ = true;  // closed, or the disk is full: the ranks go on
+      broken_ = true;  // closed, or the disk is full: the ranks continue
     }
   }
   if (broken_ || !has_pending()) {

@@ -1,4 +1,4 @@
-// Where output goes in the end: the launcher's stdout or stderr. Never blocks the launcher, whoever reads or does not.
+// The destination of output: the launcher's stdout or stderr. Never blocks the launcher, even if no process reads it.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@
 
 namespace lockstep::launch {
 
-// Keeps what the reader has not taken yet. A reader that has gone away (EPIPE) makes it a sink that forgets. Does not
-// own the descriptor, and does not make it non-blocking: that would change it for everybody who shares the terminal.
+// Buffers what the reader has not read yet. After the reader has closed its end (EPIPE), discards everything. Does not
+// own the descriptor, and does not make it non-blocking: that would affect all processes that share the terminal.
 // Used by one thread; SIGPIPE must be ignored.
 class Sink {
  public:
   explicit Sink(int fd);
 
   void write(std::string_view text) { pending_.append(text); }
-  // Hands on what can be written without waiting.
+  // Writes what can be written without blocking.
   void flush();
   // The same, and waits for the reader until the deadline.
   void drain(Deadline deadline);

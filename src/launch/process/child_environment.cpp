@@ -42,7 +42,7 @@ std::map<std::string, std::string> variables_of(const Round& round, const RankPl
   return variables;
 }
 
-// What would mislead a rank if it came from an outer launcher and this one does not set it.
+// Variables of an outer launcher that would mislead a rank if this launcher does not set them.
 constexpr const char* kOurs[] = {"LOCKSTEP_STORE_IS_SERVED", "LOCKSTEP_STORE_FD",           "LOCKSTEP_ELASTIC",
                                  "LOCKSTEP_MIN_RANKS",       "LOCKSTEP_MAX_RANKS",          "LOCKSTEP_ROSTER",
                                  "LOCKSTEP_NEWCOMER",        "TORCHELASTIC_USE_AGENT_STORE"};

@@ -1,4 +1,4 @@
-// The variables that a rank finds in its environment.
+// The environment variables of a rank.
 #pragma once
 
 #include <optional>
@@ -9,15 +9,15 @@
 
 namespace lockstep::launch {
 
-// What only elastic jobs have.
+// For elastic jobs only.
 struct ElasticPlace {
   int min_ranks = 1;
   int max_ranks = 1;
   std::string roster_file;
-  bool newcomer = false;  // joins a job that runs already
+  bool newcomer = false;  // joins a running job
 };
 
-// All that one rank is to be told.
+// Everything that one rank needs to know.
 struct RankPlace {
   int local_rank = 0;
   int nproc = 1;  // of this node
@@ -26,15 +26,15 @@ struct RankPlace {
   int restarts = 0;
   int max_restarts = 0;
   bool store_is_served = true;
-  std::string secret;            // empty: the environment says it already, or there is none
+  std::string secret;            // empty: already in the environment, or there is none
   int threads = 1;               // the rank's share of the cores
   std::string error_file;        // for Lockstep's crash report
-  std::string torch_error_file;  // for what torch's @record writes
+  std::string torch_error_file;  // for the error file of torch's @record
   std::optional<ElasticPlace> elastic;
 };
 
-// "NAME=value" for each: `inherited` (the same form) without what an outer launcher left there, and the rank's own.
-// OMP_NUM_THREADS and OPENBLAS_NUM_THREADS only where the user set none. Pure.
+// "NAME=value" for each: `inherited` (the same form) without variables of an outer launcher, plus the rank's own.
+// OMP_NUM_THREADS and OPENBLAS_NUM_THREADS only if the user did not set them. Pure.
 std::vector<std::string> child_environment(const std::vector<std::string>& inherited, const Round& round,
                                            const RankPlace& place);
 

@@ -37,7 +37,7 @@ RankPlace local_rank_one() {
           .elastic = {}};
 }
 
-TEST(ChildEnvironment, SaysAllThatTorchrunSays) {
+TEST(ChildEnvironment, HasAllVariablesOfTorchrun) {
   const auto variables = child_environment({"HOME=/h", "RANK=77"}, second_of_two_nodes(), local_rank_one());
   for (const char* expected : {"HOME=/h",
                                "RANK=5",
@@ -67,14 +67,14 @@ TEST(ChildEnvironment, SaysAllThatTorchrunSays) {
   EXPECT_THAT(variables, Each(Not(StartsWith("LOCKSTEP_ELASTIC"))));
 }
 
-TEST(ChildEnvironment, LeavesTheUsersThreadsAlone) {
+TEST(ChildEnvironment, KeepsTheUsersThreadCounts) {
   const auto variables =
       child_environment({"OMP_NUM_THREADS=3", "OPENBLAS_NUM_THREADS=2"}, second_of_two_nodes(), local_rank_one());
   EXPECT_THAT(variables, Contains("OMP_NUM_THREADS=3"));
   EXPECT_THAT(variables, Contains("OPENBLAS_NUM_THREADS=2"));
 }
 
-TEST(ChildEnvironment, TakesOutWhatAnOuterLauncherLeft) {
+TEST(ChildEnvironment, RemovesVariablesOfAnOuterLauncher) {
   RankPlace place = local_rank_one();
   place.store_is_served = false;
   place.secret.clear();
@@ -88,7 +88,7 @@ TEST(ChildEnvironment, TakesOutWhatAnOuterLauncherLeft) {
   EXPECT_THAT(variables, Contains("LOCKSTEP_SECRET_FILE=/f"));
 }
 
-TEST(ChildEnvironment, TellsElasticRanksHowManyAndWhere) {
+TEST(ChildEnvironment, HasTheRangeAndTheRosterForElasticRanks) {
   RankPlace place = local_rank_one();
   place.elastic = ElasticPlace{.min_ranks = 2, .max_ranks = 8, .roster_file = "/r", .newcomer = false};
   const auto founder = child_environment({}, second_of_two_nodes(), place);

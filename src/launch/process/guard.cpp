@@ -26,7 +26,7 @@ void send_message(int fd, Message message) {
   }
 }
 
-// Everything but `kept`: a pipe or terminal of the launcher must not stay open on the guard's account.
+// Closes everything but `kept`: the guard must not keep a pipe or terminal of the launcher open.
 void close_all_but(int kept) {
   if (kept > 0) ::close_range(0, static_cast<unsigned>(kept - 1), 0);
   ::close_range(static_cast<unsigned>(kept + 1), ~0U, 0);
@@ -57,12 +57,14 @@ void close_all_but(int kept) {
 Result<Guard> Guard::start(const std::string& folder) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    return Status(StatusCode::resource_exhausted, fmt::format("no pipe for the guard: {}", errno_text(errno)));
+    return Status(StatusCode::resource_exhausted,
+                  fmt::format("cannot create a pipe for the guard: {}", errno_text(errno)));
   UniqueFd reader(ends[0]);
   UniqueFd writer(ends[1]);
   const pid_t pid = ::fork();
   if (pid < 0)
-    return Status(StatusCode::resource_exhausted, fmt::format("no process for the guard: {}", errno_text(errno)));
+    return Status(StatusCode::resource_exhausted,
+                  fmt::format("cannot create a process for the guard: {}", errno_text(errno)));
   if (pid == 0) {
     writer.reset();
     watch(reader.get(), folder);
@@ -72,7 +74,7 @@ Result<Guard> Guard::start(const std::string& folder) {
 
 Guard::~Guard() {
   if (!link_.valid()) return;
-  ::kill(pid_, SIGKILL);  // while the link is open, so that it does nothing more; also if somebody has stopped it
+  ::kill(pid_, SIGKILL);  // while the link is open, so that it does nothing more; SIGKILL also ends a stopped process
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }

@@ -1,8 +1,8 @@
 // Ends what is left of the ranks when their launcher is killed.
 //
 // The kernel kills each rank with its launcher (PR_SET_PDEATHSIG), but not the processes that a rank started. The
-// guard is a small process in a session of its own that knows the process group of every rank; when the launcher is
-// gone, for whatever reason, it kills the groups and removes the launcher's folder. Not covered: a process that left
+// guard is a small process in a session of its own that knows the process group of every rank; when the launcher
+// ends, for whatever reason, it kills the groups and removes the launcher's folder. Not covered: a process that left
 // its rank's group by itself (setsid, setpgid), and the death of the guard before the launcher.
 #pragma once
 
@@ -17,20 +17,20 @@ namespace lockstep::launch {
 
 class Guard {
  public:
-  // Forks: to be called before this process has threads. `folder` is removed when the launcher was killed.
+  // Forks: call it before this process has threads. `folder` is removed when the launcher was killed.
   static Result<Guard> start(const std::string& folder);
   Guard(Guard&&) noexcept = default;
   Guard& operator=(Guard&&) = delete;
   // Ends the guard, which then does nothing.
   ~Guard();
 
-  // Where add() of a child between fork and exec writes to.
+  // The descriptor for add(), which a child calls between fork and exec.
   int fd() const { return link_.get(); }
-  // The group `pgid` is to be killed with the launcher. Async-signal-safe: a new child says it itself, so that nothing
-  // can come between its start and this.
+  // Registers the group `pgid`, which is killed when the launcher ends. Async-signal-safe: a new child calls it itself,
+  // so that it is registered before it runs anything.
   static void add(int fd, pid_t pgid);
-  // The group is gone, or is no longer the guard's to kill. To be called while its leader is not reaped, so that the
-  // number cannot mean another group.
+  // Removes a group that has ended or that the guard must no longer kill. Call it before the group's leader is reaped,
+  // so that the number cannot have been reused.
   void remove(pid_t pgid) const;
 
  private:

@@ -9,7 +9,7 @@
 
 namespace lockstep::launch {
 
-Result<RankPort> keep_rank_port(const std::string& host, std::uint16_t port) {
+Result<RankPort> reserve_rank_port(const std::string& host, std::uint16_t port) {
   const auto addresses = resolve(host, port);
   if (!addresses.ok()) return addresses.status();
   const SocketAddress& address = addresses->front();
@@ -20,7 +20,7 @@ Result<RankPort> keep_rank_port(const std::string& host, std::uint16_t port) {
   const auto* name = reinterpret_cast<const sockaddr*>(&address.storage);
   if (!result.fd.valid() || ::bind(result.fd.get(), name, address.length) != 0) {
     const auto code = errno == EADDRINUSE ? StatusCode::already_exists : StatusCode::invalid_argument;
-    return Status(code, fmt::format("{} cannot be kept for rank 0: {}", address.to_string(), errno_text(errno)));
+    return Status(code, fmt::format("{} cannot be reserved for rank 0: {}", address.to_string(), errno_text(errno)));
   }
   const auto bound = local_address(result.fd.get());
   if (!bound.ok()) return bound.status();

@@ -17,6 +17,6 @@ struct RankPort {
 };
 
 // `port` 0: any. already_exists: in use. invalid_argument: not an address of this machine. May block in the resolver.
-Result<RankPort> keep_rank_port(const std::string& host, std::uint16_t port);
+Result<RankPort> reserve_rank_port(const std::string& host, std::uint16_t port);
 
 }  // namespace lockstep::launch

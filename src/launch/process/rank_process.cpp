@@ -18,7 +18,8 @@
 namespace lockstep::launch {
 namespace {
 
-// All that the child needs between fork and exec, made before: the launcher has threads, so the child may not allocate.
+// Everything that the child needs between fork and exec, prepared before the fork: the launcher has threads, so the
+// child must not allocate.
 struct Prepared {
   const char* path;
   std::vector<char*> arguments;
@@ -66,7 +67,8 @@ class CoreSet {
 };
 
 void reset_signals() {
-  // What was ignored when the launcher started stays ignored (nohup); SIGPIPE the launcher ignores itself.
+  // Signals that were ignored when the launcher started stay ignored (nohup), except SIGPIPE, which the launcher
+  // ignores.
   ::signal(SIGPIPE, SIG_DFL);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction action {};
@@ -82,16 +84,16 @@ void reset_signals() {
   ::setpgid(0, 0);
   Guard::add(prepared.guard, ::getpid());
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The launcher may have ended before the line above: then no signal will come.
+  // The launcher may have ended before the call above; then no signal arrives.
   if (::getppid() != prepared.launcher) ::_exit(127);
-  // A hint: where a core has gone meanwhile, the rank runs anywhere.
+  // Best effort: if a core went offline meanwhile, the rank runs on any core.
   if (prepared.cores != nullptr) ::sched_setaffinity(0, prepared.cores_size, prepared.cores);
   ::setrlimit(RLIMIT_NOFILE, &prepared.open_files);
   for (int stream = 0; stream < 3; ++stream) ::dup2(prepared.streams[stream], stream);
   reset_signals();
   ::execve(prepared.path, prepared.arguments.data(), prepared.environment.data());
   const int error = errno;
-  constexpr char kMessage[] = "lockstep run: the program cannot be executed any more\n";
+  constexpr char kMessage[] = "lockstep run: the program can no longer be executed\n";
   if (!prepared.wait_for_exec) static_cast<void>(!::write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1));
   while (::write(prepared.error_pipe, &error, sizeof(error)) < 0 && errno == EINTR) {
   }
@@ -117,10 +119,10 @@ std::string exec_error(const std::string& path, int error) {
 
 Status no_process(int error) {
   return Status(StatusCode::resource_exhausted,
-                fmt::format("no process for a rank: {}; see ulimit -u and ulimit -n", errno_text(error)));
+                fmt::format("cannot create a process for a rank: {}; see ulimit -u and ulimit -n", errno_text(error)));
 }
 
-// Above 2, so that dup2 onto the standard streams can never meet its own source.
+// Above 2, so that dup2 onto the standard streams never overwrites its own source.
 UniqueFd open_null() {
   UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (null.valid() && null.get() <= 2) null.reset(::fcntl(null.get(), F_DUPFD_CLOEXEC, 3));
@@ -195,7 +197,7 @@ void RankProcess::kill_remains() const { signal_group(SIGKILL); }
 
 ProcessEnd RankProcess::reap() {
   siginfo_t info{};
-  // First without reaping: until the guard has forgotten the group, its number must not be given to another.
+  // First without reaping: until the guard has removed the group, its number must not be reused.
   while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
   }
   ProcessEnd end{.exit_code = 0, .signal = 0, .time_ns = wall_clock_ns()};

@@ -1,4 +1,4 @@
-// One life of a rank: a process, from its start to its end.
+// The process of a rank, from its start to its end.
 #pragma once
 
 #include <sys/resource.h>
@@ -23,20 +23,20 @@ struct ProcessSpec {
   int stdin_fd = -1;                     // -1: /dev/null
   int stdout_fd = -1;
   int stderr_fd = -1;
-  bool wait_for_exec = true;  // otherwise a program that cannot be executed says so on its stderr, and ends with 127
+  bool wait_for_exec = true;  // otherwise the child reports a failed exec on its stderr and ends with 127
 };
 
 // How a process ended.
 struct ProcessEnd {
-  int exit_code = 0;  // where signal is 0
+  int exit_code = 0;  // valid if signal is 0
   int signal = 0;
-  std::int64_t time_ns = 0;  // CLOCK_REALTIME when it was seen
+  std::int64_t time_ns = 0;  // CLOCK_REALTIME when the end was detected
 
   bool success() const { return exit_code == 0 && signal == 0; }
 };
 
 // A child that leads a process group of its own, with default signals, and that the kernel kills when the thread that
-// started it ends. Movable; the destructor kills and reaps what still runs. Used by one thread.
+// started it ends. Movable; the destructor kills and reaps it if it still runs. Used by one thread.
 class RankProcess {
  public:
   // Forks, and with wait_for_exec returns when the program runs or could not be executed (invalid_argument, with the
@@ -52,9 +52,10 @@ class RankProcess {
   int pid_fd() const { return pid_fd_.get(); }
   bool reaped() const { return pid_ < 0; }
 
-  // To the rank and all that it started, as far as they stayed in its group. Nothing once it was reaped.
+  // Signals the rank and the processes that it started, if they stayed in its group. Does nothing once it was reaped.
   void signal_group(int signal) const;
-  // The process has ended (its pid_fd is readable): kills what it left in its group. Its pid stays taken.
+  // The process has ended (its pid_fd is readable): kills the processes that it left in its group. Its pid stays
+  // reserved.
   void kill_remains() const;
   // Blocks until the process has ended; afterwards it is reaped.
   ProcessEnd reap();

@@ -33,30 +33,30 @@ std::string with_frames(const CrashText& crash) {
 
 }  // namespace
 
-Status RankSet::start(const Round& round, const Life& life) {
-  const int local_rank = life.local_rank;
-  auto folder = job_.logs.folder(round.node_rank, life.attempt, local_rank);
+Status RankSet::start(const Round& round, const StartOptions& options) {
+  const int local_rank = options.local_rank;
+  auto folder = job_.logs.folder(round.node_rank, options.attempt, local_rank);
   if (!folder.ok()) return folder.status();
   auto out = RankStream::open(job_.logs.route(local_rank, 1), *folder, 1);
   if (!out.ok()) return out.status();
   auto err = RankStream::open(job_.logs.route(local_rank, 2), *folder, 2);
   if (!err.ok()) return err.status();
-  const std::string errors = folder->empty()
-                                 ? fmt::format("{}/attempt_{}_rank_{}_", job_.folder.path(), life.attempt, local_rank)
-                                 : *folder + "/";
+  const std::string errors =
+      folder->empty() ? fmt::format("{}/attempt_{}_rank_{}_", job_.folder.path(), options.attempt, local_rank)
+                      : *folder + "/";
   RankPlace place{.local_rank = local_rank,
                   .nproc = job_.options.nproc,
                   .role = job_.options.role,
                   .run_id = job_.run_id,
-                  .restarts = life.restarts,
+                  .restarts = options.restarts,
                   .max_restarts = job_.options.max_restarts,
                   .store_is_served = job_.serve_store,
                   .secret = job_.child_secret,
                   .threads = job_.threads,
                   .error_file = errors + "error.txt",
                   .torch_error_file = errors + "error.json",
-                  .elastic = life.elastic};
-  // A folder that was used before may hold an old reason.
+                  .elastic = options.elastic};
+  // A folder that was used before may contain old error files.
   ::unlink(place.error_file.c_str());
   ::unlink(place.torch_error_file.c_str());
   // A terminal is of no use to a process outside the foreground group: reading from it would stop the rank.
@@ -70,7 +70,7 @@ Status RankSet::start(const Round& round, const Life& life) {
                                      .stdin_fd = reads_stdin ? STDIN_FILENO : -1,
                                      .stdout_fd = out->write_end(),
                                      .stderr_fd = err->write_end(),
-                                     // Waiting for each costs a change of context; the first one tells it for all.
+                                     // Waiting for each costs a context switch; the first is representative.
                                      .wait_for_exec = ranks_.empty()},
                                     job_.guard);
   if (!process.ok()) return process.status();
@@ -123,10 +123,10 @@ RankEnd RankSet::finish(Rank& rank) {
   if (!end.success()) {
     const auto crash = read_crash(rank.error_file, rank.torch_error_file);
     end.failure.reason = crash ? with_frames(*crash) : cause_from_stderr(end.stderr_tail);
-    // The rank knows better when it crashed than we, who see it when it is gone.
+    // The rank's own time of the crash is more accurate than the time at which its end was detected.
     if (crash && crash->time_ns > started_ns && crash->time_ns < how.time_ns) end.failure.time_ns = crash->time_ns;
   }
-  end.lived_seconds = static_cast<double>(end.failure.time_ns - started_ns) * 1e-9;
+  end.uptime_seconds = static_cast<double>(end.failure.time_ns - started_ns) * 1e-9;
   end.consequence = is_consequence(end);
   end.stopped = stop_ns_ && !end.consequence && end.failure.time_ns >= *stop_ns_;
   return end;

@@ -1,4 +1,4 @@
-// The ranks of this node: starts them, moves their output, and says how each ended.
+// The ranks of this node: starts them, forwards their output, and reports how each ended.
 #pragma once
 
 #include <map>
@@ -14,33 +14,34 @@
 
 namespace lockstep::launch {
 
-// Used by one thread, the one that starts the ranks: they die with it. The destructor kills what still runs.
+// Used by one thread, the one that starts the ranks: they die with it. The destructor kills ranks that still run.
 class RankSet {
  public:
   // The job must not move.
   explicit RankSet(Job& job) : job_(job) {}
 
-  struct Life {
+  struct StartOptions {
     int local_rank = 0;
     int attempt = 0;   // names the folder of its logs
     int restarts = 0;  // of the job
     std::optional<ElasticPlace> elastic = {};
   };
-  // A local rank that does not run. The error is a sentence; invalid_argument if the program can never start.
-  Status start(const Round& round, const Life& life);
+  // Starts a local rank that is not running. Errors have one-line messages; invalid_argument if the program can never
+  // start.
+  Status start(const Round& round, const StartOptions& options);
 
-  // Moves output until a rank ends, a stop signal comes or the deadline passes; the ends that were seen. Output of a
-  // rank that ended was moved before.
+  // Forwards output until a rank ends, a stop signal arrives or the deadline passes. Returns the ends, whose output has
+  // been forwarded.
   std::vector<RankEnd> wait(Deadline deadline, const StopSignals& signals);
 
   int running() const { return static_cast<int>(ranks_.size()); }
   std::vector<int> running_ranks() const;
-  // To every rank that runs. Whatever ends from now on was told to, until the next start().
+  // Signals every running rank. Ranks that end from now on, until the next start(), count as stopped.
   void signal_all(int signal);
 
  private:
   struct Rank {
-    RankFailure identity;  // what is known from the start
+    RankFailure identity;  // the fields that are known at the start
     int world_size;
     RankProcess process;
     RankStream out;
@@ -53,7 +54,7 @@ class RankSet {
   RankEnd finish(Rank& rank);
 
   Job& job_;
-  std::map<int, Rank> ranks_;            // by local rank, those that run
+  std::map<int, Rank> ranks_;            // the running ones, by local rank
   std::optional<std::int64_t> stop_ns_;  // when signal_all was first called
 };
 

@@ -20,7 +20,7 @@ Result<RuntimeDirectory> RuntimeDirectory::create(const Environment& environment
     if (::mkdtemp(path.data()) != nullptr) return RuntimeDirectory(std::move(path));
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", *parent, errno_text(errno));
   }
-  return Status(StatusCode::unavailable, fmt::format("no temporary folder can be made ({})", reasons));
+  return Status(StatusCode::unavailable, fmt::format("cannot create a temporary folder ({})", reasons));
 }
 
 RuntimeDirectory::RuntimeDirectory(RuntimeDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}

@@ -1,4 +1,4 @@
-// A private folder for the life of a launcher: the roster of an elastic job, what crashed ranks wrote.
+// A private folder that exists as long as the launcher: the roster of an elastic job, and the files of crashed ranks.
 #pragma once
 
 #include <string>

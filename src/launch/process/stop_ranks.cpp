@@ -9,7 +9,7 @@
 namespace lockstep::launch {
 namespace {
 
-// Ranks that a debugger or the kernel holds may take a moment even then.
+// Ranks that a debugger or the kernel holds may take a while even then.
 constexpr std::chrono::seconds kKillNotice{10};
 
 void take(RankSet& ranks, Deadline deadline, const StopSignals& signals, std::vector<RankEnd>& ends) {
@@ -23,11 +23,12 @@ void stop_ranks(RankSet& ranks, int signal, std::chrono::milliseconds grace, Con
   if (ranks.running() == 0) return;
   ranks.signal_all(signal);
   ranks.signal_all(SIGCONT);  // a stopped rank cannot end otherwise
-  const Deadline patience = Deadline::after(grace);
-  while (ranks.running() > 0 && !patience.expired() && !StopSignals::impatient()) take(ranks, patience, signals, ends);
+  const Deadline grace_end = Deadline::after(grace);
+  while (ranks.running() > 0 && !grace_end.expired() && !StopSignals::impatient())
+    take(ranks, grace_end, signals, ends);
   if (ranks.running() == 0) return;
   console.say(StopSignals::impatient()
-                  ? fmt::format("rank {} killed at once", rank_list(ranks.running_ranks()))
+                  ? fmt::format("rank {} killed immediately", rank_list(ranks.running_ranks()))
                   : fmt::format("rank {} did not end within {:.1f} s of {}; killed", rank_list(ranks.running_ranks()),
                                 seconds(grace), describe_end(0, signal)));
   ranks.signal_all(SIGKILL);

@@ -1,4 +1,4 @@
-// SIGINT, SIGTERM and SIGHUP as something that a loop can wait for.
+// SIGINT, SIGTERM and SIGHUP as an event that a loop can wait for.
 #pragma once
 
 #include <csignal>
@@ -9,7 +9,7 @@
 namespace lockstep::launch {
 
 // While one exists (there can only be one), these signals are counted instead of ending the process; SIGPIPE is
-// ignored. What was ignored before (nohup) stays ignored. The destructor restores what was there.
+// ignored. Signals that were ignored before (nohup) stay ignored. The destructor restores the previous handlers.
 class StopSignals {
  public:
   StopSignals();
@@ -17,16 +17,16 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // For poll(2): readable once a signal has come.
+  // For poll(2): readable once a signal has arrived.
   int fd() const { return event_.get(); }
-  // Forgets that fd() was readable; not the signals.
+  // Makes fd() unreadable again; the signals stay counted.
   void clear_fd() const;
 
-  // The first signal that came; 0: none.
+  // The first signal that arrived; 0: none.
   static int first();
-  // A second one came, at least 0.2 s after the first: some programs (timeout(1)) send one signal twice.
+  // True if a second one arrived at least 0.2 s after the first: some programs (timeout(1)) send one signal twice.
   static bool impatient();
-  // For functions that ask.
+  // For functions that poll for a stop request.
   static bool requested() { return first() != 0; }
 
  private:

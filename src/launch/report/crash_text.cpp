@@ -54,7 +54,7 @@ std::string readable_frame(const std::string& frame) {
 
 bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
-// The frames of the reporter itself, and those that throw or deliver the signal, say nothing about the defect.
+// The frames of the reporter itself, and those that throw or deliver the signal, do not help to find the defect.
 std::vector<std::string> interesting_frames(const std::vector<std::string>& frames) {
   auto first = frames.begin();
   const auto thrown =
@@ -126,10 +126,10 @@ std::string cause_from_stderr(std::string_view tail) {
   return cause;
 }
 
-bool says_peer_is_gone(std::string_view words) {
+bool reports_lost_peer(std::string_view text) {
   for (const std::string_view sign :
        {"peer_lost: ", "aborted: ", "Connection closed by peer", "Connection reset by peer", "Broken pipe"}) {
-    if (contains(words, sign)) return true;
+    if (contains(text, sign)) return true;
   }
   return false;
 }

@@ -29,7 +29,7 @@ TEST(CrashText, LeavesOutTheFramesThatDeliverASignal) {
   EXPECT_THAT(crash->frames, ElementsAre("main+0x4 in ./train"));
 }
 
-TEST(CrashText, IsNothingWhereTheReportIsNotWhole) {
+TEST(CrashText, IsEmptyIfTheReportIsIncomplete) {
   EXPECT_FALSE(parse_crash_report(""));
   EXPECT_FALSE(parse_crash_report("time_ns 5\n"));
   EXPECT_FALSE(parse_crash_report("something else\nentirely\n"));
@@ -38,7 +38,7 @@ TEST(CrashText, IsNothingWhereTheReportIsNotWhole) {
   EXPECT_THAT(cut->frames, IsEmpty());
 }
 
-TEST(CrashText, ReadsWhatTorchRecords) {
+TEST(CrashText, ReadsTheErrorFileOfTorch) {
   const auto crash = parse_torch_error(
       R"({"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": "x", "timestamp": "1"}}})");
   ASSERT_TRUE(crash);
@@ -62,10 +62,10 @@ TEST(CrashText, FindsTheCauseInStderr) {
   EXPECT_EQ(cause_from_stderr("loss 0.3\nloss 0.2\n"), "");
 }
 
-TEST(CrashText, KnowsWhoBlamesAnotherRank) {
-  EXPECT_TRUE(says_peer_is_gone("lockstep::Error: peer_lost: rank 2 on a (pid 7) has ended"));
-  EXPECT_TRUE(says_peer_is_gone("RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:4"));
-  EXPECT_FALSE(says_peer_is_gone("std::runtime_error: peer review lost"));
+TEST(CrashText, RecognizesThatAnotherRankIsBlamed) {
+  EXPECT_TRUE(reports_lost_peer("lockstep::Error: peer_lost: rank 2 on a (pid 7) has ended"));
+  EXPECT_TRUE(reports_lost_peer("RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:4"));
+  EXPECT_FALSE(reports_lost_peer("std::runtime_error: peer review lost"));
 }
 
 TEST(CrashText, KeepsTheLastLines) {

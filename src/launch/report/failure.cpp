@@ -26,16 +26,16 @@ std::string clock_time(std::int64_t time_ns) {
 
 // ", 3.2 s after its start", if that is known.
 std::string after_start(const RankEnd& end) {
-  return end.lived_seconds > 0 ? fmt::format(", {:.1f} s after its start", end.lived_seconds) : "";
+  return end.uptime_seconds > 0 ? fmt::format(", {:.1f} s after its start", end.uptime_seconds) : "";
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// What a signal from outside usually means.
+// What a signal or exit code usually means.
 const char* hint_for(const RankFailure& failure) {
   if (failure.signal == SIGKILL)
     return "killed from outside: by kill -9, or by the kernel when memory ran out (see dmesg)";
-  if (failure.signal == SIGTERM || failure.signal == SIGINT) return "stopped from outside; the launcher did not do it";
+  if (failure.signal == SIGTERM || failure.signal == SIGINT) return "stopped from outside, not by the launcher";
   if (failure.exit_code == 127) return "by convention: a program or a shared library was not found";
   return "";
 }
@@ -58,9 +58,9 @@ void add_reason(std::string& report, const RankEnd& end) {
   if (!tail.empty()) add_block(report, "stderr", fmt::format("{}", fmt::join(tail, "\n")));
 }
 
-std::string describe_fallen(const std::vector<const RankEnd*>& fallen) {
+std::string describe_followers(const std::vector<const RankEnd*>& followers) {
   std::string text;
-  for (const RankEnd* end : fallen) {
+  for (const RankEnd* end : followers) {
     const std::string why = first_line(end->failure.reason);
     text += fmt::format("{}rank {} ({}){}", text.empty() ? "" : "\n", end->failure.rank,
                         describe_end(end->failure.exit_code, end->failure.signal), why.empty() ? "" : ": " + why);
@@ -72,8 +72,8 @@ std::string describe_fallen(const std::vector<const RankEnd*>& fallen) {
 
 bool is_consequence(const RankEnd& end) {
   if (end.success() || (end.failure.signal != 0 && end.failure.signal != SIGABRT)) return false;
-  if (!end.failure.reason.empty()) return says_peer_is_gone(end.failure.reason);
-  return says_peer_is_gone(fmt::format("{}", fmt::join(last_lines(end.stderr_tail, 10), "\n")));
+  if (!end.failure.reason.empty()) return reports_lost_peer(end.failure.reason);
+  return reports_lost_peer(fmt::format("{}", fmt::join(last_lines(end.stderr_tail, 10), "\n")));
 }
 
 RankEnd remote_end(const RankFailure& failure) {
@@ -153,7 +153,7 @@ std::string failure_report(const RankEnd& first, const std::vector<RankEnd>& end
   add_block(report, "when", clock_time(failure.time_ns) + after_start(first));
   add_reason(report, first);
 
-  std::vector<const RankEnd*> fallen;
+  std::vector<const RankEnd*> followers;
   std::vector<int> stopped;
   std::vector<int> finished;
   for (const RankEnd& end : ends) {
@@ -163,12 +163,13 @@ std::string failure_report(const RankEnd& first, const std::vector<RankEnd>& end
     } else if (end.success()) {
       finished.push_back(end.failure.rank);
     } else {
-      fallen.push_back(&end);
+      followers.push_back(&end);
     }
   }
-  if (!fallen.empty()) add_block(report, "then", describe_fallen(fallen));
+  if (!followers.empty()) add_block(report, "then", describe_followers(followers));
   if (!stopped.empty()) add_block(report, "stopped", fmt::format("by the launcher: rank {}", rank_list(stopped)));
-  if (!finished.empty()) add_block(report, "finished", fmt::format("well before that: rank {}", rank_list(finished)));
+  if (!finished.empty())
+    add_block(report, "finished", fmt::format("before that, successfully: rank {}", rank_list(finished)));
   if (!failure.log.empty()) add_block(report, "its log", failure.log);
   if (!logs.empty()) add_block(report, "all logs", logs);
   report.pop_back();

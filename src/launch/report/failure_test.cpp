@@ -30,13 +30,13 @@ RankEnd ended(const Spec& spec) {
   end.failure.exit_code = spec.signal != 0 ? 0 : spec.code;
   end.failure.signal = spec.signal;
   end.failure.time_ns = static_cast<std::int64_t>(spec.seconds * 1e9);
-  end.lived_seconds = spec.seconds;
+  end.uptime_seconds = spec.seconds;
   end.stopped = spec.stopped;
   end.consequence = spec.consequence;
   return end;
 }
 
-TEST(FirstFailure, IsTheEarliestNotTheFirstNoticed) {
+TEST(FirstFailure, IsTheEarliestNotTheFirstDetected) {
   EXPECT_EQ(first_failure({ended({.rank = 0, .seconds = 2}), ended({.rank = 1, .seconds = 1})})->failure.rank, 1);
 }
 
@@ -52,21 +52,21 @@ TEST(FirstFailure, IsTheEarliestIfAllBlameAnother) {
   EXPECT_EQ(first_failure(ends)->failure.rank, 1);
 }
 
-TEST(FirstFailure, IsNotARankThatWasStoppedOrEndedWell) {
+TEST(FirstFailure, IsNotARankThatWasStoppedOrSucceeded) {
   const std::vector<RankEnd> ends = {ended({.rank = 0, .seconds = 1, .signal = SIGTERM, .stopped = true}),
                                      ended({.rank = 1, .seconds = 2, .code = 0}), ended({.rank = 2, .seconds = 3})};
   EXPECT_EQ(first_failure(ends)->failure.rank, 2);
   EXPECT_EQ(first_failure({ended({.rank = 1, .seconds = 2, .code = 0})}), nullptr);
 }
 
-TEST(FinalFailures, AreNoneWhenTheLastRankEndedWell) {
+TEST(FinalFailures, AreNoneIfTheLastRankSucceeded) {
   EXPECT_THAT(final_failures(
                   {ended({.rank = 0, .seconds = 1, .signal = SIGKILL}), ended({.rank = 1, .seconds = 90, .code = 0})}),
               SizeIs(0));
   EXPECT_THAT(final_failures({}), SizeIs(0));
 }
 
-TEST(FinalFailures, AreThoseThatNobodySurvived) {
+TEST(FinalFailures, AreTheLastOnesIfNoRankSurvived) {
   const auto last = final_failures({ended({.rank = 0, .seconds = 10, .signal = SIGKILL}),
                                     ended({.rank = 1, .seconds = 99, .consequence = true}),
                                     ended({.rank = 2, .seconds = 98, .signal = SIGSEGV})});
@@ -81,15 +81,15 @@ TEST(ExitCode, IsTheRanksOrItsSignals) {
   EXPECT_EQ(describe_end(0, SIGSEGV), "signal 11 (SIGSEGV)");
 }
 
-TEST(FailureReport, SaysWhoWhereHowWhyAndWhatCameOfIt) {
+TEST(FailureReport, ListsWhichRankWhereHowWhyAndTheConsequences) {
   RankEnd first = ended({.rank = 2, .seconds = 3.25, .signal = SIGSEGV});
   first.failure.reason = "SIGSEGV (Segmentation fault) at address 0x0\n#0  main+0x4 in ./train";
   first.failure.log = "/logs/2";
   first.stderr_tail = "epoch 1\nloss nan\n";
-  RankEnd fallen = ended({.rank = 0, .seconds = 3.3, .consequence = true});
-  fallen.failure.reason = "lockstep::Error: peer_lost: rank 2\n#0  frames";
+  RankEnd followers = ended({.rank = 0, .seconds = 3.3, .consequence = true});
+  followers.failure.reason = "lockstep::Error: peer_lost: rank 2\n#0  frames";
   const std::string report = failure_report(
-      first, {fallen, first, ended({.rank = 1, .seconds = 4, .signal = SIGTERM, .stopped = true})}, "/logs");
+      first, {followers, first, ended({.rank = 1, .seconds = 4, .signal = SIGTERM, .stopped = true})}, "/logs");
   for (const char* words :
        {"rank 2 failed first, with signal 11 (SIGSEGV)", "tower, pid 102", "3.2 s after its start", "at address 0x0",
         "main+0x4 in ./train", "loss nan", "rank 0 (exit code 1): lockstep::Error: peer_lost: rank 2\n",

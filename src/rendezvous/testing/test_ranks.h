@@ -25,7 +25,7 @@ inline Deadline in_seconds(double seconds) {
   return Deadline::after(std::chrono::duration_cast<Deadline::Duration>(std::chrono::duration<double>(seconds)));
 }
 
-// A place that several ranks can open; each call of open() is one more rank.
+// A store that several ranks can open; each call of open() is one more rank.
 class StorePlace {
  public:
   virtual ~StorePlace() = default;
@@ -110,7 +110,7 @@ inline std::vector<RankSetup> world_of(int size, StorePlace& place) {
 
 inline int family_of(const UniqueFd& fd) { return local_address(fd.get())->family(); }
 
-// Says something on one end of a link and expects to hear it at the other.
+// Sends a text on one end of a link and expects to receive it at the other.
 inline void expect_connected(const UniqueFd& a, const UniqueFd& b, const std::string& text) {
   ASSERT_TRUE(a.valid() && b.valid()) << text;
   const auto bytes = std::as_bytes(std::span(text.data(), text.size()));

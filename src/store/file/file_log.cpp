@@ -104,7 +104,7 @@ Status FileStore::Log::catch_up() {
     if (const Status status = read_at(fd_.get(), offset_ + before, wanted, buffer); !status.ok()) {
       return failed(status.code(), status.message());
     }
-    if (buffer.size() == before) break;  // a writer has just cut an unfinished record off
+    if (buffer.size() == before) break;  // a writer has just truncated an unfinished record
     std::size_t used = 0;
     while (const auto parsed = file_record::parse_record(std::span(buffer).subspan(used))) {
       LOCKSTEP_RETURN_IF_ERROR(file_record::apply(parsed->record, *state_).with_context(path_));
@@ -151,13 +151,13 @@ Status FileStore::Log::change_locked(const ChangeFunction& change) {
     bytes = std::move(header);
   }
   const Status written = write_at_end(bytes);
-  // The replica already has a change that the file has not.
+  // The replica already has a change that is not in the file.
   if (!written.ok()) forget_replica();
   return written;
 }
 
 Status FileStore::Log::write_at_end(const Bytes& bytes) {
-  // What follows offset_ while the lock is held is a record that a crash left unfinished.
+  // Bytes after offset_ while the lock is held are a record that a crash left unfinished.
   Status status;
   if (::ftruncate(fd_.get(), static_cast<off_t>(offset_)) != 0)
     status = failed(StatusCode::unavailable, errno_text(errno));
@@ -174,7 +174,7 @@ Status FileStore::Log::write_at_end(const Bytes& bytes) {
   if (status.ok()) {
     offset_ += bytes.size();
   } else {
-    // Whether this works or not, an unfinished record is ignored by everybody.
+    // Even if this fails, all readers ignore an unfinished record.
     [[maybe_unused]] const int ignored = ::ftruncate(fd_.get(), static_cast<off_t>(offset_));
   }
   return status;

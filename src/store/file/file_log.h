@@ -1,7 +1,7 @@
-// A FileStore's file and this process's replica of what it says.
+// A FileStore's file and this process's replica of its content.
 //
-// Writers hold flock(2) on the file; readers hold nothing, because a record counts only when it is
-// whole and its checksum is right.
+// Writers hold flock(2) on the file; readers hold nothing, because a record counts only if it is
+// complete and its checksum is correct.
 #pragma once
 
 #include <cstdint>

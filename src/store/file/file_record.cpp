@@ -30,12 +30,13 @@ Status check_file_header(std::span<const std::byte> bytes) {
   const auto magic = std::as_bytes(std::span(kMagic));
   if (bytes.size() == kFileHeaderBytes && std::equal(magic.begin(), magic.end(), bytes.begin())) {
     ByteReader reader(bytes.subspan(magic.size()));
-    return Status(StatusCode::protocol_error,
-                  fmt::format("the file has format version {}, this process reads version {}; run the same version of "
-                              "Lockstep everywhere, or use a new file",
-                              reader.get<std::uint16_t>(), kFileVersion));
+    return Status(
+        StatusCode::protocol_error,
+        fmt::format("the file has format version {}, but this process reads version {}; run the same version of "
+                    "Lockstep everywhere, or use a new file",
+                    reader.get<std::uint16_t>(), kFileVersion));
   }
-  return Status(StatusCode::protocol_error, "the file is not a store's; it is left as it is, use another path");
+  return Status(StatusCode::protocol_error, "the file is not a store's file and was left unchanged; use another path");
 }
 
 Bytes format_record(const Record& record) {

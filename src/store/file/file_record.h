@@ -18,9 +18,8 @@ inline constexpr std::uint16_t kFileVersion = 1;
 inline constexpr std::size_t kFileHeaderBytes = 16;
 
 Bytes format_file_header();
-// Of the first bytes of a file, at most kFileHeaderBytes of them. protocol_error: not a store's file,
-// or of another version (naming both). Fewer bytes that a header could begin with are fine: its
-// writer is at work, or crashed.
+// Checks the first bytes of a file, at most kFileHeaderBytes of them. protocol_error: not a store's file, or of another
+// version (naming both). An incomplete header is accepted: its writer is still writing, or crashed.
 Status check_file_header(std::span<const std::byte> bytes);
 
 enum class Change : std::uint8_t { set = 1, remove = 2, append = 3 };
@@ -39,8 +38,8 @@ struct ParsedRecord {
   Record record;
   std::size_t bytes = 0;  // that it occupies
 };
-// The record at the start of `bytes`; nullopt where there is no whole and valid one: the end of the
-// log, or what a crash left of a record.
+// The record at the start of `bytes`; nullopt if there is no complete and valid one: the end of the
+// log, or the rest of a record that a crash left.
 std::optional<ParsedRecord> parse_record(std::span<const std::byte> bytes);
 
 Status apply(const Record& record, StoreState& state);

@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     [[maybe_unused]] const Status applied = file_record::apply(parsed->record, state);
     bytes = bytes.subspan(parsed->bytes);
   }
-  // A checksum is rarely right by chance: the record's own fields are reached by giving it one.
+  // A checksum is rarely correct by chance, so a correct one is added to reach the fields of the record.
   if (size < 2) return 0;
   const std::size_t split = std::min<std::size_t>(size - 1, data[0]);
   const file_record::Record record{static_cast<file_record::Change>(1 + data[size - 1] % 3),

@@ -1,4 +1,4 @@
-// What a FileStore promises beyond the conformance suite: other processes, crashes, foreign files.
+// What FileStore guarantees beyond the conformance suite: other processes, crashes, foreign files.
 #include "lockstep/store/file_store.h"
 
 #include <fcntl.h>
@@ -60,7 +60,7 @@ TEST_F(FileStoreFile, IgnoresAndReplacesARecordThatACrashLeftHalfWritten) {
   }
 }
 
-TEST_F(FileStoreFile, IgnoresATailThatIsNotWhatWasWritten) {
+TEST_F(FileStoreFile, IgnoresACorruptTail) {
   ASSERT_TRUE(open()->set("whole", "1", soon()).ok());
   const std::string before = content();
   ASSERT_TRUE(open()->set("torn", "value", soon()).ok());
@@ -68,7 +68,7 @@ TEST_F(FileStoreFile, IgnoresATailThatIsNotWhatWasWritten) {
   after[after.size() - 2] ^= 0x20;
   write(after);
   EXPECT_EQ(open()->list("", soon())->size(), 1U);
-  write(before + std::string(100, '\0'));  // as a file system may leave it
+  write(before + std::string(100, '\0'));  // as a file system may leave it after a crash
   EXPECT_EQ(open()->list("", soon())->size(), 1U);
   EXPECT_TRUE(open()->set("next", "", soon()).ok());
   EXPECT_EQ(open()->list("", soon())->size(), 2U);
@@ -86,7 +86,7 @@ TEST_F(FileStoreFile, ContinuesAfterAHalfWrittenHeader) {
   }
 }
 
-TEST_F(FileStoreFile, LeavesAForeignFileAlone) {
+TEST_F(FileStoreFile, LeavesAForeignFileUnchanged) {
   for (const std::string text : {"precious", "a longer text that is surely not a store's header"}) {
     write(text);
     const auto store = FileStore::open(path_);
@@ -108,7 +108,7 @@ TEST_F(FileStoreFile, NamesBothVersions) {
   EXPECT_THAT(store.status().message(), HasSubstr("version 1"));
 }
 
-TEST_F(FileStoreFile, SaysThatItWasDeleted) {
+TEST_F(FileStoreFile, ReportsThatItWasDeleted) {
   const auto store = open();
   std::filesystem::remove(path_);
   const Status status = store->set("key", "", soon());
@@ -117,7 +117,7 @@ TEST_F(FileStoreFile, SaysThatItWasDeleted) {
   EXPECT_EQ(store->get("key", soon()).status().code(), StatusCode::unavailable);
 }
 
-TEST_F(FileStoreFile, SaysThatTheDirectoryIsMissing) {
+TEST_F(FileStoreFile, ReportsThatTheDirectoryIsMissing) {
   const auto store = FileStore::open("/no/such/directory/store");
   ASSERT_FALSE(store.ok());
   EXPECT_EQ(store.status().code(), StatusCode::unavailable);
@@ -125,7 +125,7 @@ TEST_F(FileStoreFile, SaysThatTheDirectoryIsMissing) {
   EXPECT_EQ(FileStore::open("/tmp").status().code(), StatusCode::unavailable);
 }
 
-TEST_F(FileStoreFile, GivesUpOnALockThatAnotherHoldsAndStillReads) {
+TEST_F(FileStoreFile, TimesOutOnALockThatAnotherProcessHoldsAndStillReads) {
   const auto store = open();
   ASSERT_TRUE(store->set("key", "value", soon()).ok());
   const UniqueFd other(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
@@ -147,7 +147,7 @@ LOCKSTEP_PROCESS_ROLE(add_to_file_store) {
   return store->get("go", soon()).ok() ? 0 : 2;
 }
 
-TEST_F(FileStoreFile, CountsRightWithSeveralProcessesOfWhichOneIsKilled) {
+TEST_F(FileStoreFile, CountsCorrectlyWithSeveralProcessesOfWhichOneIsKilled) {
   const auto store = open();
   auto ranks = testing::start_ranks(4, "add_to_file_store", {.environment = {{"STORE_PATH", path_.string()}}});
   ASSERT_TRUE(ranks.wait_for_line(3, "adding", soon())) << ranks.report();
@@ -161,7 +161,7 @@ TEST_F(FileStoreFile, CountsRightWithSeveralProcessesOfWhichOneIsKilled) {
   EXPECT_LE(total, 4 * kAdds);
 }
 
-TEST(FileRecord, EveryChangeComesBackAsItWent) {
+TEST(FileRecord, EveryChangeSurvivesARoundTrip) {
   using file_record::Change;
   const file_record::Record records[] = {
       {Change::set, "k", "v"}, {Change::set, "", ""}, {Change::remove, "k", ""}, {Change::append, "k", "more"}};

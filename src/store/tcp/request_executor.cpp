@@ -15,10 +15,10 @@ using store_protocol::Request;
 
 namespace {
 
-// What one client's waits may occupy, so that it cannot fill the server by waiting.
+// The memory that one client's waits may occupy, so that it cannot exhaust the server.
 constexpr std::size_t kMaxWaitBytes = std::size_t{16} << 20;
 constexpr std::size_t kWaitOverheadBytes = 256;
-const std::string kNoKey;  // of a wait or check for nothing
+const std::string kNoKey;  // of a wait or check for no keys
 constexpr std::uint64_t kLongestWaitUs = 365ULL * 24 * 3600 * 1'000'000;
 
 Answer answer_to(const Request& request) {
@@ -63,7 +63,7 @@ void put_value(Answer& answer, const std::string& value) {
   answer.value = value;
 }
 
-// Everything that neither waits nor belongs to the connection.
+// All operations that neither wait nor belong to the connection.
 Answer execute_now(StoreState& state, const Request& request) {
   Answer answer = answer_to(request);
   const std::string& key = request.keys.empty() ? kNoKey : request.keys.front();
@@ -88,7 +88,7 @@ Answer execute_now(StoreState& state, const Request& request) {
   return answer;
 }
 
-// The store as this client knows it, for messages.
+// The store's address from the client's view, for messages.
 std::string where(const ServerConnection& connection) {
   const auto address = local_address(connection.fd());
   return fmt::format("the store at {}", address.ok() ? address->to_string() : "an unknown address");
@@ -155,7 +155,7 @@ Status RequestExecutor::keep_will(ServerConnection& connection, const std::strin
   const auto old = connection.wills.find(key);
   const std::size_t old_bytes = old == connection.wills.end() ? 0 : key.size() + old->second.size();
   const std::size_t bytes = connection.will_bytes - old_bytes + key.size() + value.size();
-  // As much as one key and its value may have, for all wills of a client together.
+  // All wills of a client together may have as many bytes as one key and its value.
   const std::size_t limit = limits_.max_key_bytes + limits_.max_value_bytes;
   if (key.size() > limits_.max_key_bytes || value.size() > limits_.max_value_bytes || bytes > limit) {
     return Status(StatusCode::resource_exhausted,

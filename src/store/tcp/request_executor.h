@@ -1,4 +1,4 @@
-// What a TcpStoreServer does with requests: executes each at once on the state, or later when its keys appear.
+// Executes a TcpStoreServer's requests on the state: each at once, or later when its keys appear.
 // Used by the server's thread only.
 #pragma once
 
@@ -23,13 +23,14 @@ class RequestExecutor {
 
   RequestExecutor(const StoreLimits& limits, Doom doom) : limits_(limits), doom_(std::move(doom)), state_(limits) {}
 
-  // Serves what is buffered. True if it stopped because the answers are too many, and not for lack of requests.
+  // Serves buffered requests. True if it stopped because of too many pending answers, not because there are no
+  // requests.
   bool serve(ServerConnection& connection);
-  // Answers the waits whose time is over.
+  // Answers the waits whose deadline has passed.
   void expire_waits(Clock::time_point now);
   // When expire_waits() has something to do next; max(): never.
   Clock::time_point next_expiry() const;
-  // A connection that got answers through another client's change or through time; null if there is none (left).
+  // The next connection that got answers because of another client's change or a timeout; null if there is none left.
   ServerConnection* take_woken();
   // Ends the waits of a connection that is about to be destroyed.
   void forget(ServerConnection& connection);

@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kReceiveBytes = 64 << 10;
-// Large values in few turns, and no client long before the others.
+// Large enough to read large values in few steps, small enough to serve clients fairly.
 constexpr std::size_t kReadBytesPerEvent = std::size_t{1} << 20;
 constexpr std::size_t kCongestedBytes = std::size_t{1} << 20;
 constexpr std::size_t kOverflowBytes = store_protocol::kMaxAnswerBytes + (std::size_t{64} << 20);
@@ -30,7 +30,7 @@ ServerConnection::ServerConnection(UniqueFd fd, const Secret& secret, const Iden
 Status ServerConnection::read_some() {
   std::array<std::byte, kReceiveBytes> buffer;
   for (std::size_t total = 0; total < kReadBytesPerEvent;) {
-    // During the handshake not a byte more than it needs: what follows is not its business.
+    // During the handshake no more than it needs: the bytes after it are requests.
     const std::size_t wanted = authenticated() ? buffer.size() : handshake_.wanted();
     const ssize_t got = ::recv(fd_.get(), buffer.data(), wanted, 0);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return {};

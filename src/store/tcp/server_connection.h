@@ -1,4 +1,4 @@
-// One client of a TcpStoreServer, as its thread sees it: bytes in, bytes out, nothing blocks.
+// The server's side of one client's connection: bytes in, bytes out; nothing blocks. Used by the server's thread.
 #pragma once
 
 #include <chrono>
@@ -39,20 +39,20 @@ class ServerConnection {
   bool authenticated() const { return handshake_.state() == AcceptorHandshake::State::accepted; }
   Clock::time_point accepted_at() const { return accepted_at_; }
 
-  // Reads what is there, up to a limit. peer_lost: the client closed or broke. During the handshake a
-  // refusal is the error, and its message to the client has been sent as far as it could be.
+  // Reads what is available, up to a limit. peer_lost: the client closed the connection, or it broke. During the
+  // handshake a refusal is returned as the error, after its message to the client was sent as far as possible.
   Status read_some();
-  // Sends as much as the socket takes.
+  // Sends as much as the socket accepts.
   Status flush();
   void queue(Bytes frame);
 
-  // The next whole request, if there is one.
+  // The next complete request, if there is one.
   Result<std::optional<store_protocol::FrameBuffer::Frame>> next_frame() { return input_.next(); }
 
   bool has_output() const { return queued_bytes_ > 0; }
-  // Enough answers wait for this client; its requests must wait too.
+  // Many answers are pending for this client, so its requests must wait.
   bool congested() const;
-  // More than any client that reads its answers has waiting.
+  // More answers are pending than a client that reads them can have.
   bool overflowing() const;
 
   std::map<std::uint64_t, PendingWait> waits;  // by request id
@@ -60,7 +60,7 @@ class ServerConnection {
   std::map<std::string, std::string> wills;
   std::size_t will_bytes = 0;
   std::uint32_t epoll_events = 0;  // as registered
-  bool doomed = false;             // to be closed once the event that found it is over
+  bool doomed = false;             // to be closed after the current event
 
  private:
   Status continue_handshake(std::span<const std::byte> bytes);

@@ -18,8 +18,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kAcceptBatch = 64;
-// Where the unauthenticated are too many, one that had this long for its three short messages makes
-// room for the next. Younger ones are left alone: a burst of honest clients waits in the backlog.
+// If there are too many unauthenticated connections, one that had this long for its three short messages is closed to
+// make room for the next. Younger ones are kept: a burst of legitimate clients waits in the backlog.
 constexpr auto kFairHandshakeTime = 500ms;
 // Until accept is tried again when the process has no descriptors left.
 constexpr auto kAcceptPause = 100ms;
@@ -42,8 +42,9 @@ ServerLoop::ServerLoop(UniqueFd listener, TcpStoreServerOptions options)
     : options_(std::move(options)),
       check_([](const ConnectionIdentity& identity) {
         if (identity.role == "store") return Status();
-        return Status(StatusCode::protocol_error,
-                      fmt::format("this is a store, not a place for a '{}' connection", printable(identity.role)));
+        return Status(
+            StatusCode::protocol_error,
+            fmt::format("this is a store, which does not accept a '{}' connection", printable(identity.role)));
       }),
       listener_(std::move(listener)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
@@ -61,7 +62,7 @@ Status ServerLoop::watch(int fd, std::uint32_t events) {
 void ServerLoop::stop() {
   stopping_ = true;
   const std::uint64_t one = 1;
-  // Fails only where the counter is full, and then the loop is awake.
+  // Fails only if the counter is full, and then the loop is awake.
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
 }
 
@@ -79,7 +80,7 @@ void ServerLoop::run() {
       }
     }
     expire(Clock::now());
-    // Only now: until here an fd of this batch of events must mean the client that it meant before.
+    // Only now: within a batch of events, a descriptor must always belong to the same client.
     finish_batch();
   }
 }
@@ -119,7 +120,7 @@ void ServerLoop::accept_clients() {
 }
 
 bool ServerLoop::make_room_for_unauthenticated() {
-  // At least one, or nobody could ever connect.
+  // At least one, or no client could ever connect.
   const auto limit = std::max<std::size_t>(options_.limits.max_unauthenticated_connections, 1);
   if (unauthenticated_.size() < limit) return true;
   ServerConnection& oldest = *unauthenticated_.front();
@@ -157,7 +158,7 @@ void ServerLoop::add_client(UniqueFd fd) {
   if (clients_.size() >= options_.limits.max_connections) {
     const Status why(StatusCode::resource_exhausted,
                      fmt::format("the store's limit max_connections = {} is reached", options_.limits.max_connections));
-    // As much as the socket takes at once; the client is not waited for.
+    // As much as the socket accepts at once, without waiting for the client.
     [[maybe_unused]] const Status sent = send_all(fd.get(), format_refusal(why), Deadline::after(0s));
     if (Clock::now() - last_full_warning_ > kWarningInterval) {
       last_full_warning_ = Clock::now();
@@ -222,7 +223,7 @@ void ServerLoop::doom(ServerConnection& connection, const Status& why) {
   doomed_.push_back(&connection);
   leave_unauthenticated(connection);
   if (!connection.authenticated()) {
-    // One that was closed before it proved anything is a look at the port: a launcher's, a load balancer's.
+    // A connection that is closed before authentication is a probe of the port, by a launcher or a load balancer.
     log(why.code() == StatusCode::peer_lost ? LogLevel::debug : LogLevel::warn, "refused a connection from {}: {}",
         connection.peer(), why.message());
   } else if (why.code() == StatusCode::peer_lost) {
@@ -233,7 +234,7 @@ void ServerLoop::doom(ServerConnection& connection, const Status& why) {
 }
 
 void ServerLoop::finish_batch() {
-  // Each may wake or doom others: wills are changes, and changes make answers.
+  // Each may wake or close others: wills are changes, and changes cause answers.
   for (;;) {
     if (ServerConnection* const connection = executor_.take_woken()) {
       if (!connection->doomed) settle(*connection);

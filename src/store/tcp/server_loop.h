@@ -1,4 +1,4 @@
-// The thread of a TcpStoreServer: accepts, reads, has requests executed, sends the answers. One epoll, nothing blocks.
+// The thread of a TcpStoreServer: accepts, reads, executes requests, sends answers. One epoll, nothing blocks.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace lockstep {
 
 class ServerLoop {
  public:
-  // Takes a listening socket. The error says which system resource is missing.
+  // Takes ownership of a listening socket. The error names the missing system resource.
   static Result<std::unique_ptr<ServerLoop>> create(UniqueFd listener, TcpStoreServerOptions options);
 
   // Until stop(). Called by one thread, once.
@@ -48,7 +48,7 @@ class ServerLoop {
   void leave_unauthenticated(ServerConnection& connection);
 
   void handle(ServerConnection& connection, std::uint32_t events);
-  // Serves what is buffered and sends what is queued, as far as both go now.
+  // Serves buffered requests and sends queued answers, as far as possible without blocking.
   void settle(ServerConnection& connection);
   // Closes the connection at the end of the batch of events.
   void doom(ServerConnection& connection, const Status& why);
@@ -65,7 +65,7 @@ class ServerLoop {
   UniqueFd wake_;
   std::atomic<bool> stopping_{false};
 
-  // Only the loop's thread touches what follows.
+  // Only the loop's thread uses the members below.
   RequestExecutor executor_;
   std::unordered_map<int, Client> clients_;  // by fd
   Unauthenticated unauthenticated_;

@@ -10,7 +10,7 @@ namespace {
 
 // Strings inside a frame are bounded by the frame, whose length was checked before it was read.
 constexpr std::size_t kAnyString = std::numeric_limits<std::uint32_t>::max();
-constexpr std::size_t kKeptBytes = std::size_t{1} << 20;  // a larger buffer is given back once it is empty
+constexpr std::size_t kKeptBytes = std::size_t{1} << 20;  // a larger buffer is freed once it is empty
 constexpr std::size_t kLengthBytes = sizeof(std::uint32_t);
 
 Status malformed(const char* what, const FrameHeader& header) {
@@ -33,7 +33,7 @@ void put_keys(ByteWriter& writer, const std::vector<std::string>& keys) {
   for (const std::string& key : keys) writer.put_string(key);
 }
 
-// Stops at the first key that is not there, so that a count alone makes nothing grow.
+// Stops at the first missing key, so that a large count alone allocates nothing.
 std::vector<std::string> get_keys(ByteReader& reader) {
   std::vector<std::string> keys;
   const auto count = reader.get<std::uint32_t>();
@@ -217,13 +217,13 @@ Result<Answer> parse_answer(const FrameHeader& header, std::span<const std::byte
 }
 
 std::size_t max_request_bytes(const StoreLimits& limits) {
-  // compare_set carries two values; a wait may name many keys, for which a value's room is enough.
+  // compare_set has two values; a wait may have many keys, for which the size of a value is enough.
   const std::size_t bytes = limits.max_key_bytes + 2 * limits.max_value_bytes + 4 * kLengthBytes + 1024;
   return std::min<std::size_t>(bytes, std::numeric_limits<std::uint32_t>::max());
 }
 
 void FrameBuffer::append(std::span<const std::byte> bytes) {
-  // Frames are handed out as views, so what was consumed goes only when new bytes come.
+  // Frames are returned as views, so consumed bytes are removed only when new ones arrive.
   if (buffered() == 0 && bytes_.capacity() > kKeptBytes) {
     bytes_ = Bytes();
   } else {

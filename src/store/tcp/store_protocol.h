@@ -1,4 +1,4 @@
-// What TcpStore and TcpStoreServer say to each other, as bytes: docs/wire_format.md, "Store".
+// The protocol between TcpStore and TcpStoreServer: docs/wire_format.md, "Store".
 //
 // After the handshake the client sends requests and the server answers, in any order, with the
 // request's id. Pure functions and one buffer; parsers accept any bytes, check lengths before they
@@ -72,16 +72,16 @@ struct Answer {
   friend bool operator==(const Answer&, const Answer&) = default;
 };
 
-// Whole frames, header included. The caller has made sure that the body fits into 32 bits.
+// Complete frames, including the header. The caller ensures that the body's size fits into 32 bits.
 Bytes format_request(const Request& request);
 Bytes format_answer(const Answer& answer);
 Result<Request> parse_request(const FrameHeader& header, std::span<const std::byte> body);
 Result<Answer> parse_answer(const FrameHeader& header, std::span<const std::byte> body);
 
-// The largest request body that a server with these limits takes.
+// The largest request body that a server with these limits accepts.
 std::size_t max_request_bytes(const StoreLimits& limits);
 
-// Bytes as they arrive, frames as they are complete. Holds no more than was received: an announced
+// Collects bytes as they arrive and returns complete frames. Holds no more than was received: an announced
 // length reserves nothing, and the body of a frame that is too large is dropped as it arrives.
 class FrameBuffer {
  public:
@@ -91,7 +91,7 @@ class FrameBuffer {
   struct Frame {
     FrameHeader header;
     std::span<const std::byte> body;  // valid until the next call of append or next
-    bool too_large = false;           // the body exceeds the maximum and is not here
+    bool too_large = false;           // the body exceeds the maximum and was dropped
   };
   // nullopt: more bytes are needed. After an error the stream is lost.
   Result<std::optional<Frame>> next();
@@ -101,7 +101,7 @@ class FrameBuffer {
   const std::size_t max_body_bytes_;
   Bytes bytes_;
   std::size_t consumed_ = 0;
-  std::size_t to_drop_ = 0;  // what is still to come of a body that is too large
+  std::size_t to_drop_ = 0;  // remaining bytes of a body that is too large
 };
 
 }  // namespace lockstep::store_protocol

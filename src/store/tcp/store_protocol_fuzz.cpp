@@ -1,4 +1,4 @@
-// The store's frames, requests and answers: what is parsed must come back as it was.
+// The store's frames, requests and answers: what is parsed must survive a round trip.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +26,7 @@ void check_frame(const FrameBuffer::Frame& frame) {
     const Bytes again = format_request(*request);
     require(std::ranges::equal(std::span(again).subspan(kHeaderBytes), frame.body));
   }
-  // An answer's list may name a key twice, so only its meaning comes back.
+  // An answer's list may contain a key twice, so only its meaning is compared.
   if (const auto answer = parse_answer(frame.header, frame.body); answer.ok()) {
     const Bytes again = format_answer(*answer);
     const auto header = parse_frame_header(std::span(again).first(kHeaderBytes));
@@ -40,7 +40,7 @@ void check_frame(const FrameBuffer::Frame& frame) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
-  // The first byte says in which pieces the rest arrives.
+  // The first byte determines the pieces in which the rest arrives.
   const std::size_t piece = size == 0 ? 1 : 1 + std::to_integer<std::size_t>(bytes.front());
   FrameBuffer buffer(kMaxBody);
   for (std::size_t at = std::min<std::size_t>(1, size); at < size; at += piece) {

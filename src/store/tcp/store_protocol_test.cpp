@@ -53,7 +53,7 @@ void expect_round_trip(const std::vector<Message>& messages, Format format, Pars
     const auto parsed = parse(*header, body);
     ASSERT_TRUE(parsed.ok()) << to_string(message.op);
     EXPECT_EQ(*parsed, message) << to_string(message.op);
-    // Neither a byte less nor one more is the same message.
+    // A message with one byte less or more is rejected.
     for (std::size_t size = 0; size < body.size(); ++size) EXPECT_FALSE(parse(*header, body.first(size)).ok());
     Bytes longer(body.begin(), body.end());
     longer.push_back({});
@@ -61,9 +61,9 @@ void expect_round_trip(const std::vector<Message>& messages, Format format, Pars
   }
 }
 
-TEST(StoreProtocol, RequestsComeBackAsTheyWent) { expect_round_trip(all_requests(), format_request, parse_request); }
+TEST(StoreProtocol, RequestsSurviveARoundTrip) { expect_round_trip(all_requests(), format_request, parse_request); }
 
-TEST(StoreProtocol, AnswersComeBackAsTheyWent) { expect_round_trip(all_answers(), format_answer, parse_answer); }
+TEST(StoreProtocol, AnswersSurviveARoundTrip) { expect_round_trip(all_answers(), format_answer, parse_answer); }
 
 TEST(StoreProtocol, RefusesUnknownOperationsAndCodes) {
   Bytes frame = format_request(all_requests().front());
@@ -97,7 +97,7 @@ std::vector<FrameHeader> frames_of(const Bytes& stream, std::size_t piece, std::
   return headers;
 }
 
-TEST(FrameBuffer, FindsTheFramesHoweverTheyArrive) {
+TEST(FrameBuffer, FindsTheFramesInAnyFragmentation) {
   Bytes stream;
   const auto requests = all_requests();
   for (const Request& request : requests) {

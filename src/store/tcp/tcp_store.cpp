@@ -26,7 +26,7 @@ constexpr auto kAttemptTime = 5s;
 constexpr std::chrono::milliseconds kFirstPause = 10ms;
 constexpr std::chrono::milliseconds kLongestPause = 500ms;
 
-// A server that refuses will refuse again; one that is not there yet may come.
+// A server that refuses would refuse again; one that is not listening yet may start later.
 bool worth_another_try(StatusCode code) {
   return code == StatusCode::unavailable || code == StatusCode::peer_lost || code == StatusCode::timed_out;
 }
@@ -41,7 +41,7 @@ Result<UniqueFd> try_once(const SocketAddress& address, const Secret& secret, De
   return fd;
 }
 
-// Half to all of it, so that many clients do not come back at the same moment.
+// A random half to all of it, so that many clients do not retry at the same time.
 std::chrono::microseconds jittered(std::chrono::milliseconds pause) {
   std::byte random{};
   fill_random({&random, 1});

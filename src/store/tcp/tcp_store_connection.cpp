@@ -75,7 +75,7 @@ void TcpStore::Connection::fail(const Status& why) {
 Status TcpStore::Connection::send(Lock& lock, const Bytes& frame, Deadline deadline) {
   if (!changed_.wait_until(lock, deadline.when(), [&] { return !sending_ || !broken_.ok(); })) {
     return Status(StatusCode::timed_out,
-                  fmt::format("the store at {} does not take requests; is its process stopped?", address_));
+                  fmt::format("the store at {} does not accept requests; is its process stopped?", address_));
   }
   if (!broken_.ok()) return broken_;
   sending_ = true;
@@ -87,7 +87,7 @@ Status TcpStore::Connection::send(Lock& lock, const Bytes& frame, Deadline deadl
     changed_.notify_all();
     return {};
   }
-  // A request that left in part cannot be taken back: no other may follow it.
+  // A partly sent request cannot be undone: no other may follow it.
   fail(Status(sent.code() == StatusCode::timed_out ? StatusCode::timed_out : StatusCode::peer_lost,
               fmt::format("the store at {} is lost: {}", address_, sent.message())));
   return broken_;
@@ -124,7 +124,7 @@ void TcpStore::Connection::read_answers(Lock& lock, Deadline deadline) {
   lock.lock();
   reading_ = false;
   for (auto& [id, answer] : answers) {
-    // A request that was given up leaves its answer to nobody.
+    // The answer of an abandoned request has no receiver.
     if (const auto found = pending_.find(id); found != pending_.end()) {
       found->second->answer = std::move(answer);
       found->second->answered = true;

@@ -1,7 +1,7 @@
-// A TcpStore's connection: requests of many threads out, answers back to whom they belong.
+// A TcpStore's connection: sends requests of many threads, and passes each answer to its thread.
 //
-// There is no thread of its own. Of the threads that wait for answers one reads the socket, for all;
-// when it has its own answer, or its deadline passes, another takes over.
+// It has no thread of its own. One of the threads that wait for answers reads the socket for all; when it has its own
+// answer, or its deadline passes, another takes over.
 #pragma once
 
 #include <condition_variable>
@@ -23,8 +23,8 @@ class TcpStore::Connection {
   // `address` is for messages.
   Connection(UniqueFd fd, std::string address);
 
-  // Sends the request (its id is given here) and waits for the answer, until 2 s after the
-  // deadline: a server that lets a wait run to its end must still be able to say which keys are
+  // Sends the request (its id is assigned here) and waits for the answer, until 2 s after the
+  // deadline: a server whose wait timed out must still be able to report which keys are
   // missing. The status of the answer, if it is an error, is returned as the error.
   Result<store_protocol::Answer> call(store_protocol::Request request, Deadline deadline);
 
@@ -37,7 +37,7 @@ class TcpStore::Connection {
     store_protocol::Answer answer;
   };
 
-  // All three with the mutex held; they let it go while they work or wait.
+  // Call all three with the mutex held; they release it while they work or wait.
   Status send(Lock& lock, const Bytes& frame, Deadline deadline);
   Status await(Lock& lock, Pending& pending, Deadline deadline);
   void read_answers(Lock& lock, Deadline deadline);
@@ -55,7 +55,7 @@ class TcpStore::Connection {
   std::map<std::uint64_t, Pending*> pending_;
   bool sending_ = false;  // a thread is writing to the socket
   bool reading_ = false;  // a thread is reading from it, and owns input_
-  Status broken_;         // why no call can succeed any more
+  Status broken_;         // why no call can succeed anymore
 
   store_protocol::FrameBuffer input_;
 };

@@ -1,4 +1,4 @@
-// What bad clients can do to a store's server, and that the good ones do not notice.
+// Misbehaving clients of a store's server, which must not affect the others.
 #include "lockstep/store/tcp_store_server.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ class TcpServer : public testing::Test {
     address_ = resolve("127.0.0.1", server_->port())->front();
   }
   std::shared_ptr<Store> client() { return TcpStore::connect("127.0.0.1", server_->port(), secret_, soon()).value(); }
-  // Connected, nothing said.
+  // Connected, nothing sent.
   UniqueFd raw() { return connect_to(address_, soon()).value(); }
   // Past the handshake.
   UniqueFd authenticated() {
@@ -68,7 +68,7 @@ TEST_F(TcpServer, ReportsThePortThatItGot) {
   EXPECT_EQ(server_->address(), address_.to_string());
 }
 
-TEST_F(TcpServer, SaysWhenThePortIsInUse) {
+TEST_F(TcpServer, ReportsThatThePortIsInUse) {
   start();
   options_.port = server_->port();
   const auto second = TcpStoreServer::start(options_);
@@ -161,7 +161,7 @@ TEST_F(TcpServer, RefusesAProofThatIsNotForThisConnection) {
   EXPECT_EQ(answer_of(good.get()), handshake::MessageType::accepted);
 }
 
-TEST_F(TcpServer, TellsAnotherVersionBothNumbers) {
+TEST_F(TcpServer, RefusesAnotherVersionAndNamesBoth) {
   start();
   Bytes hello = handshake::format_hello({.identity = {.role = "store", .group = {}}});
   hello[4] = std::byte{7};
@@ -193,7 +193,7 @@ TEST_F(TcpServer, DropsGarbageBeforeAndAfterTheHandshake) {
   for (int i = 0; i < 50; ++i) {
     Bytes garbage(1 + i * 37);
     fill_random(garbage);
-    // A header's worth at least, so that it can be told from a slow client.
+    // At least the size of a header, so that it differs from a slow client.
     garbage.resize(std::max<std::size_t>(garbage.size(), 16), std::byte{0xEE});
     garbage[0] = std::byte{'G'};
     const UniqueFd before = raw();
@@ -238,7 +238,7 @@ TEST_F(TcpServer, AnOversizeRequestIsRefusedAndItsBytesSkipped) {
   start();
   const auto store = client();
   EXPECT_EQ(store->set("big", std::string(std::size_t{8} << 20, 'x'), soon()).code(), StatusCode::resource_exhausted);
-  EXPECT_TRUE(store->set("small", "x", soon()).ok()) << "the same connection goes on";
+  EXPECT_TRUE(store->set("small", "x", soon()).ok()) << "the same connection still works";
 }
 
 TEST_F(TcpServer, DropsClientsThatNeverProveTheSecret) {
@@ -254,7 +254,7 @@ TEST_F(TcpServer, DropsClientsThatNeverProveTheSecret) {
   for (const int fd : {silent.get(), half.get(), challenged.get()}) EXPECT_TRUE(is_dropped(fd));
 }
 
-TEST_F(TcpServer, ASlowLorisDelaysNobody) {
+TEST_F(TcpServer, ASlowClientDoesNotDelayOthers) {
   options_.handshake_timeout = 500ms;
   start();
   const UniqueFd slow = raw();
@@ -289,9 +289,9 @@ TEST_F(TcpServer, CapsConnections) {
   EXPECT_TRUE(again.ok());
 }
 
-TEST_F(TcpServer, AFloodOfUnauthenticatedConnectionsMakesRoomForHonestOnes) {
+TEST_F(TcpServer, AFloodOfUnauthenticatedConnectionsDoesNotKeepOutOthers) {
   options_.limits.max_unauthenticated_connections = 8;
-  options_.handshake_timeout = 60s;  // the cap alone must save the honest
+  options_.handshake_timeout = 60s;  // the cap alone must protect the others
   start();
   std::vector<UniqueFd> flood;
   for (int i = 0; i < 24; ++i) flood.push_back(raw());
@@ -301,7 +301,7 @@ TEST_F(TcpServer, AFloodOfUnauthenticatedConnectionsMakesRoomForHonestOnes) {
   EXPECT_GE(dropped, flood.size() - options_.limits.max_unauthenticated_connections);
 }
 
-TEST_F(TcpServer, AClientThatDoesNotReadItsAnswersIsHeldBackAndOthersGoOn) {
+TEST_F(TcpServer, AClientThatDoesNotReadItsAnswersIsThrottledAndOthersContinue) {
   start();
   const auto good = client();
   ASSERT_TRUE(good->set("large", std::string(std::size_t{1} << 20, 'x'), soon()).ok());
@@ -312,14 +312,14 @@ TEST_F(TcpServer, AClientThatDoesNotReadItsAnswersIsHeldBackAndOthersGoOn) {
                                                     .value = {},
                                                     .expected = {},
                                                     .timeout_us = 1'000'000});
-  // 4 GiB of answers, if the server made them.
+  // 4 GiB of answers, if the server produced them.
   for (int i = 0; i < 4096; ++i) {
     if (!send_all(deaf.get(), get, Deadline::after(20ms)).ok()) break;
   }
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(good->add("beat", 1, Deadline::after(5s)).ok());
 }
 
-TEST_F(TcpServer, CarriesOutTheWillOfAClientThatEnds) {
+TEST_F(TcpServer, ExecutesTheLastWillOfAClientThatEnds) {
   start();
   const auto watcher = client();
   auto dying = client();
@@ -349,7 +349,7 @@ TEST_F(TcpServer, TheEndOfAWaitingClientLeavesNothingBehind) {
                          soon())
                     .ok());
   }
-  EXPECT_TRUE(good->set("awaited", "by nobody", soon()).ok());
+  EXPECT_TRUE(good->set("awaited", "by no client", soon()).ok());
   expect_alive();
 }
 

@@ -42,7 +42,7 @@ TEST(TcpStoreConnect, WaitsForAServerThatStartsLater) {
   client.join();
 }
 
-TEST(TcpStoreConnect, SaysWhereNobodyListensAndWhy) {
+TEST(TcpStoreConnect, ReportsTheAddressOnWhichNoProcessIsListening) {
   const testing::ReservedPort reserved;
   const std::uint16_t port = reserved.port();
   const auto store = TcpStore::connect("127.0.0.1", port, Secret(), Deadline::after(50ms));
@@ -52,14 +52,14 @@ TEST(TcpStoreConnect, SaysWhereNobodyListensAndWhy) {
   EXPECT_THAT(store.status().message(), HasSubstr("ECONNREFUSED"));
 }
 
-TEST(TcpStoreConnect, SaysWhichHostCannotBeResolved) {
+TEST(TcpStoreConnect, ReportsTheHostThatCannotBeResolved) {
   const auto store = TcpStore::connect("no-such-host.invalid", 1, Secret(), soon());
   ASSERT_FALSE(store.ok());
   EXPECT_EQ(store.status().code(), StatusCode::unavailable);
   EXPECT_THAT(store.status().message(), HasSubstr("cannot resolve host 'no-such-host.invalid'"));
 }
 
-TEST(TcpStoreConnect, GivesUpOnAnythingThatIsNotAStore) {
+TEST(TcpStoreConnect, GivesUpOnAServerThatIsNotAStore) {
   UniqueFd listener = listen_on(resolve("127.0.0.1", 0)->front()).value();
   const std::uint16_t port = local_address(listener.get())->port();
   std::thread other([&] {
@@ -75,7 +75,7 @@ TEST(TcpStoreConnect, GivesUpOnAnythingThatIsNotAStore) {
   other.join();
 }
 
-TEST(TcpStore, SaysWhichServerIsLost) {
+TEST(TcpStore, ReportsTheServerThatIsLost) {
   auto server = start();
   const std::string address = server->address();
   const auto store = TcpStore::connect("127.0.0.1", server->port(), Secret(), soon()).value();
@@ -130,7 +130,7 @@ TEST(TcpStore, ManyThreadsShareOneConnection) {
   for (auto& thread : threads) thread.join();
 }
 
-// A rendezvous as a large job has it: all come at once, all wait for the last one.
+// A rendezvous of a large job: all connect at once, all wait for the last one.
 TEST(TcpStore, AThousandClientsMeetInOneBarrier) {
   constexpr int kClients = 1000;
   rlimit files{};
