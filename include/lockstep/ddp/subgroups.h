@@ -1,6 +1,6 @@
 // Subgroups, and the translation between global ranks and ranks of a group, as in torch.distributed.
 //
-// A global rank counts all ranks of the world: get_rank() of the default group. A rank of a group counts only that
+// A global rank is a rank's number in the world: get_rank() of the default group. A rank of a group counts only that
 // group's members. Each comment states which of the two a call takes; new_group() is in init.h.
 //
 // A process also gets an object for a group that it is not in: its get_rank() and get_world_size() are -1, the calls of

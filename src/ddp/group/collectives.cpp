@@ -180,13 +180,13 @@ std::optional<Work> nothing_to_do(const char* operation, const std::shared_ptr<P
   return Work(std::move(state));
 }
 
-// The group's number of a rank of the world.
+// The rank in `group` of a global rank.
 int group_rank(const char* operation, int global_rank, const ProcessGroup& group) {
   const int rank = group.group_rank(global_rank);
   if (rank < 0) {
     throw_invalid_argument(
-        operation, fmt::format("rank {} of the world is not in the group, which has the ranks {}; roots and peers "
-                               "are ranks of the world (get_global_rank() translates those of a group)",
+        operation, fmt::format("global rank {} is not in the group, which has the global ranks {}; roots and peers are "
+                               "given as global ranks (get_global_rank() translates ranks of a group)",
                                global_rank, fmt::join(group.global_ranks(), ", ")));
   }
   return rank;

@@ -63,7 +63,7 @@ int get_global_rank(const std::shared_ptr<ProcessGroup>& group, int group_rank) 
   const std::shared_ptr<ProcessGroup> found = any_group(group);
   const int global_rank = found->global_rank(group_rank);
   if (global_rank < 0) {
-    refuse_call("get_global_rank", fmt::format("there is no rank {} in a group of the ranks {} of the world",
+    refuse_call("get_global_rank", fmt::format("there is no rank {} in the group of the global ranks {}",
                                                group_rank, list_text(found->global_ranks())));
   }
   return global_rank;
@@ -73,7 +73,7 @@ int get_group_rank(const std::shared_ptr<ProcessGroup>& group, int global_rank) 
   const std::shared_ptr<ProcessGroup> found = any_group(group);
   const int group_rank = found->group_rank(global_rank);
   if (group_rank < 0) {
-    refuse_call("get_group_rank", fmt::format("rank {} of the world is not in the group, which has the ranks {}",
+    refuse_call("get_group_rank", fmt::format("global rank {} is not in the group, which has the global ranks {}",
                                               global_rank, list_text(found->global_ranks())));
   }
   return group_rank;

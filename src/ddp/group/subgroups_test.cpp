@@ -177,7 +177,7 @@ TEST(Subgroups, TakeRootsAsRanksOfTheWorld) {
     if (odd->rank() >= 0) {
       EXPECT_THAT(
           error_of([&] { broadcast(tensor, 0, on); }),
-          AllOf(HasSubstr("rank 0 of the world is not in the group"), HasSubstr("1, 3"), HasSubstr("get_global_rank")));
+          AllOf(HasSubstr("global rank 0 is not in the group"), HasSubstr("1, 3"), HasSubstr("get_global_rank")));
     }
     // The interface below counts the group's ranks.
     tensor = filled(mine);
@@ -192,7 +192,7 @@ TEST(Subgroups, OfSubgroupsKnowTheRanksOfTheWorld) {
     EXPECT_EQ(get_global_rank(world, 2), 2);
     const Group three = world->new_group(std::vector<int>{3, 1, 0}, "");
     EXPECT_THAT(get_process_group_ranks(three), ElementsAre(3, 1, 0));
-    EXPECT_THAT(error_of([&] { get_group_rank(three, 2); }), HasSubstr("rank 2 of the world is not in the group"));
+    EXPECT_THAT(error_of([&] { get_group_rank(three, 2); }), HasSubstr("global rank 2 is not in the group"));
     EXPECT_THAT(error_of([&] { get_global_rank(three, 3); }), HasSubstr("no rank 3"));
     EXPECT_THAT(error_of([&] { get_global_rank(three, -1); }), HasSubstr("no rank -1"));
     if (three->rank() < 0) return;
@@ -236,7 +236,7 @@ TEST(Subgroups, SplitAGroupInTheOrderOfTheLists) {
     all_reduce(tensor, {.group = part});
     EXPECT_EQ(value_of(tensor), world->rank() % 3 == 0 ? 3 : world->rank());
     if (world->rank() % 3 != 0) return;
-    // Ranks of the parent, not of the world: 0 is rank 3.
+    // Ranks of the parent, not global ranks: 0 is global rank 3.
     EXPECT_THAT(get_process_group_ranks(split_group({{0}, {1}}, part)), ElementsAre(world->rank()));
   });
 }
