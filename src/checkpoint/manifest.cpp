@@ -96,7 +96,7 @@ Scalar scalar_from_json(const Json& value, const std::string& name) {
     if (text == "-inf") return -kInfinity;
     return std::numeric_limits<double>::quiet_NaN();
   }
-  throw Malformed{fmt::format("its value \"{}\" is of a type that this version does not know", printable(name))};
+  throw Malformed{fmt::format("its value \"{}\" is of a type that this version does not support", printable(name))};
 }
 
 // A name must not lead out of the snapshot's folder.

@@ -53,7 +53,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     }
     if (place_ != Place::tensor || field_ != "dtype") return unexpected("text");
     const auto dtype = parse_dtype(value);
-    if (!dtype) return fail_entry(fmt::format("has the type {}, which this version does not know", printable(value)));
+    if (!dtype)
+      return fail_entry(fmt::format("has the type {}, which this version does not support", printable(value)));
     entry_.info.dtype = *dtype;
     return true;
   }

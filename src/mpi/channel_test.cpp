@@ -124,7 +124,7 @@ TEST_F(MpiChannel, MessagesDoNotWaitForCollectives) {
   EXPECT_EQ(channel_.standing().issued, 1U);
 }
 
-TEST_F(MpiChannel, AnErrorOfMpiIsToldToAllInItsWords) {
+TEST_F(MpiChannel, AnErrorOfMpiReachesAllRanksWithItsMessage) {
   const Work work = channel_.submit(operation("a", &first_));
   first_.code = 15;
   first_.done = true;
@@ -134,7 +134,7 @@ TEST_F(MpiChannel, AnErrorOfMpiIsToldToAllInItsWords) {
   EXPECT_EQ(channel_.submit(operation("b", &second_)).error(), work.error());
 }
 
-TEST_F(MpiChannel, AnErrorAtTheStartCountsToo) {
+TEST_F(MpiChannel, AnErrorWhenAnOperationStartsCountsToo) {
   start_code_ = 3;
   const Work work = channel_.submit(operation("a", &first_));
   channel_.advance();
@@ -160,7 +160,7 @@ TEST_F(MpiChannel, ALostPeerEndsAllAndMemoryInUseIsKept) {
   channel_.drain();
 }
 
-TEST_F(MpiChannel, ADeadlineAsksOnceWhoIsMissing) {
+TEST_F(MpiChannel, ADeadlineAsksOnceForTheMissingRanks) {
   channel_.submit(operation("a", &first_, milliseconds(0)));
   channel_.advance();
   channel_.check();

@@ -229,7 +229,7 @@ Result<lockstep_mpi_comm*> MpiEngine::copy_world(Deadline deadline) {
     set_failed();
     return Status(
         StatusCode::timed_out,
-        fmt::format("not all {} processes of the job came in time: every process that mpirun started must call "
+        fmt::format("not all {} processes of the job joined in time: every process that mpirun started must call "
                     "init_process_group() with this backend",
                     world_.size));
   }
@@ -418,7 +418,7 @@ void MpiEngine::finish_at_exit() {
   if (ended.ok()) {
     thread_.join();  // it makes no more calls, and ends
   } else {
-    log_warn("{}; not all processes have come to their end", ended.to_string());
+    log_warn("{}; not all processes have reached MPI_Finalize", ended.to_string());
   }
 }
 

@@ -112,8 +112,8 @@ Result<std::string> choose_plugin(const std::string& backend, const std::optiona
     if (linked->find("MPICH") != std::string::npos) of_program = "mpich";
     if (of_program.empty()) {
       return wrong(
-          fmt::format("the program is linked with an MPI that Lockstep does not know (\"{}\"); it knows Open MPI "
-                      "and MPICH",
+          fmt::format("the program is linked with an MPI that Lockstep does not support (\"{}\"); it supports Open "
+                      "MPI and MPICH",
                       printable(linked->substr(0, 60))));
     }
   }

@@ -18,7 +18,7 @@ Status judged(std::map<int, Report> others, bool expired) {
   return judge("group 'world'", 0, 3, mine, others, expired, std::chrono::milliseconds(2000));
 }
 
-TEST(MpiReports, SurviveTheStore) {
+TEST(MpiReports, AreUnchangedByTheStore) {
   const Report report{.issued = 12,
                       .front = 11,
                       .left = true,
@@ -33,7 +33,7 @@ TEST(MpiReports, SurviveTheStore) {
   }
 }
 
-TEST(MpiReports, WhoeverHasNotIssuedItIsMissingAtTheDeadline) {
+TEST(MpiReports, RanksThatHaveNotIssuedItAreMissingAtTheDeadline) {
   const Status status = judged({{1, at(1, 4, 0)}, {2, at(2, 7, 5)}}, true);
   EXPECT_EQ(status.code(), StatusCode::timed_out);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("operation #5, barrier"), HasSubstr("2000ms"),
@@ -41,17 +41,17 @@ TEST(MpiReports, WhoeverHasNotIssuedItIsMissingAtTheDeadline) {
                                       Not(HasSubstr("rank 2"))));
 }
 
-TEST(MpiReports, ARankThatSaidNothingIsMissing) {
+TEST(MpiReports, ARankWithoutAReportIsMissing) {
   EXPECT_THAT(judged({{1, at(1, 5, 5)}}, true).message(), HasSubstr("missing: rank 2"));
 }
 
-TEST(MpiReports, BeforeTheDeadlineNobodyIsBlamedForBeingLate) { EXPECT_TRUE(judged({{1, at(1, 4, 0)}}, false).ok()); }
+TEST(MpiReports, BeforeTheDeadlineNoRankIsReportedAsLate) { EXPECT_TRUE(judged({{1, at(1, 4, 0)}}, false).ok()); }
 
-TEST(MpiReports, WhereAllHaveComeMpiIsToBlame) {
+TEST(MpiReports, IfAllRanksHaveIssuedItMpiIsReported) {
   EXPECT_THAT(judged({{1, at(1, 5, 5)}, {2, at(2, 5, 0)}}, true).message(), HasSubstr("all ranks have called it"));
 }
 
-TEST(MpiReports, OnesWhoLeftWillNotCome) {
+TEST(MpiReports, RanksThatLeftAreReported) {
   Report left = at(1, 4, 0);
   left.left = true;
   const Status status = judged({{1, left}, {2, at(2, 5, 5)}}, false);

@@ -120,12 +120,11 @@ void Supervisor::look(const Watched& watched) {
   }
   Status verdict = judge(group.name, group.rank, group.size, standing, others, expired, waited);
   if (!reports.ok()) {
-    verdict = {
-        expired ? StatusCode::timed_out : StatusCode::peer_lost,
-        fmt::format(
-            "{}: operation #{}, {}: not complete after {}; nobody can be asked who is missing, because rank 0 of "
-            "the job has left it or does not answer ({})",
-            group.name, standing.front, standing.text, waited, reports.status().message())};
+    verdict = {expired ? StatusCode::timed_out : StatusCode::peer_lost,
+               fmt::format(
+                   "{}: operation #{}, {}: not complete after {}; the missing ranks cannot be named, because rank 0 of "
+                   "the job has left it or does not answer ({})",
+                   group.name, standing.front, standing.text, waited, reports.status().message())};
   }
   if (verdict.ok()) return;
   // It may have ended meanwhile: then the verdict is about nothing.

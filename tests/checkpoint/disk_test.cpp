@@ -79,7 +79,7 @@ LOCKSTEP_PROCESS_ROLE(full_disk) {
   // Once there is space, writing works again.
   return write_small(folder_of_test(), 3).ok() ? 0 : 1;
 }
-TEST(SnapshotDisk, FullIsASentenceAndLeavesTheOldOne) {
+TEST(SnapshotDisk, AFullDiskIsReportedAndKeepsTheOldSnapshot) {
   run("full_disk", {"code resource_exhausted", "the snapshot of step 2 (10.0 MB) was not written", "is full (0.",
                     "MB are free)", "older ones are untouched"});
 }
@@ -90,13 +90,15 @@ LOCKSTEP_PROCESS_ROLE(read_only_disk) {
   if (::mount("none", folder_of_test().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0) return kSkipped;
   return report(write_small(folder_of_test(), 2));
 }
-TEST(SnapshotDisk, ReadOnlyIsASentence) { run("read_only_disk", {"code unavailable", "the file system is read-only"}); }
+TEST(SnapshotDisk, AReadOnlyFileSystemIsReported) {
+  run("read_only_disk", {"code unavailable", "the file system is read-only"});
+}
 
 LOCKSTEP_PROCESS_ROLE(other_user) {
   if (::setresuid(kNobody, kNobody, kNobody) != 0) return 1;
   return report(write_small(folder_of_test(), 2));
 }
-TEST(SnapshotDisk, NoPermissionIsASentence) {
+TEST(SnapshotDisk, AMissingPermissionIsReported) {
   if (::geteuid() != 0) GTEST_SKIP() << "another user's folder needs root";
   const TestFolder folder;
   ASSERT_TRUE(write_small(folder.path(), 1).ok());
@@ -113,7 +115,7 @@ LOCKSTEP_PROCESS_ROLE(small_file_limit) {
   if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
   return report(write_small(folder_of_test(), 2, {}, std::string(50'000, 'x')));
 }
-TEST(SnapshotDisk, ALimitOfFileSizesIsASentence) { run("small_file_limit", {"code resource_exhausted", "ulimit -f"}); }
+TEST(SnapshotDisk, ALimitOnFileSizesIsReported) { run("small_file_limit", {"code resource_exhausted", "ulimit -f"}); }
 
 }  // namespace
 }  // namespace lockstep::checkpoint

@@ -51,7 +51,7 @@ std::int64_t last_reported(const std::string& output) {
   return at == std::string::npos ? 0 : std::stoll(output.substr(at + 8));
 }
 
-TEST(SnapshotKill, TheLastGoodOneAlwaysLoads) {
+TEST(SnapshotKill, TheLastValidSnapshotAlwaysLoads) {
   const TestFolder folder;
   const auto seed = static_cast<unsigned>(::getpid());
   SCOPED_TRACE("seed " + std::to_string(seed));

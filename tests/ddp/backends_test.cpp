@@ -87,7 +87,7 @@ void expect_survivors_name_rank_1(ProcessSet& ranks, double within) {
   }
 }
 
-TEST_F(GlooProcesses, AKilledRankIsNamedAtOnceAndNothingStays) {
+TEST_F(GlooProcesses, AKilledRankIsNamedAtOnceAndLeavesNothingBehind) {
   for (int round = 0; round < 3; ++round) {
     ProcessSet ranks = start_ranks(3, "gloo_sums_until_a_loss");
     ASSERT_TRUE(ranks.wait_for_line(1, "running", in_seconds(40))) << ranks.report();
@@ -96,7 +96,7 @@ TEST_F(GlooProcesses, AKilledRankIsNamedAtOnceAndNothingStays) {
   }
 }
 
-TEST_F(GlooProcesses, AStoppedRankIsNamedAfterTheHeartbeat) {
+TEST_F(GlooProcesses, AStoppedRankIsNamedAfterThePeerTimeout) {
   ProcessSet ranks = start_ranks(3, "gloo_sums_until_a_loss");
   ASSERT_TRUE(ranks.wait_for_line(1, "running", in_seconds(40))) << ranks.report();
   ranks.kill(1, SIGSTOP);
@@ -135,7 +135,7 @@ LOCKSTEP_PROCESS_ROLE(gloo_leaves_early) {
   return report(StatusCode::peer_lost, [] { barrier(); });
 }
 
-TEST_F(GlooProcesses, ARankThatLeavesEndsTheOthersOperation) {
+TEST_F(GlooProcesses, ARankThatLeavesEndsItsPeersOperations) {
   ProcessSet ranks = start_ranks(2, "gloo_leaves_early");
   ASSERT_TRUE(ranks.wait_all(in_seconds(40))) << ranks.report();
   EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
@@ -152,7 +152,7 @@ LOCKSTEP_PROCESS_ROLE(sums_on_the_default_backend) {
   return 0;
 }
 
-TEST_F(GlooProcesses, MeetBetweenHosts) {
+TEST_F(GlooProcesses, ConnectBetweenHosts) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
   ProcessSet ranks =
       start_ranks(4, "sums_on_the_default_backend", {.environment = {{"LOCKSTEP_BACKEND", "gloo"}}, .hosts = &hosts});
@@ -172,7 +172,7 @@ LOCKSTEP_PROCESS_ROLE(asks_for_what_is_not_there) {
   return report(StatusCode::unavailable, [] { init_process_group({.backend = "xccl"}); });
 }
 
-TEST(Backends, AnEngineThatLibTorchLacksIsNamedBeforeAnybodyMeets) {
+TEST(Backends, AnEngineThatLibTorchLacksIsReportedBeforeTheRendezvous) {
   const auto names = available_backends();
   if (std::find(names.begin(), names.end(), "xccl") != names.end()) GTEST_SKIP() << "this LibTorch has XCCL";
   ProcessSet ranks = start_ranks(2, "asks_for_what_is_not_there", {.rank_variables = [](int rank) {

@@ -54,7 +54,7 @@ LOCKSTEP_PROCESS_ROLE(asks_for_nccl) {
   return 1;
 }
 
-TEST(NcclSentences, AskingForItWhereItCannotBeSaysWhyAndWhatThereIs) {
+TEST(NcclErrors, AnUnavailableBackendIsReportedWithTheReasonAndTheAlternatives) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "there is a GPU";
   ProcessSet ranks = start_ranks(1, "asks_for_nccl");
   ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
@@ -314,7 +314,7 @@ LOCKSTEP_PROCESS_ROLE(lockstep_with_gpu_model) {
   return 1;
 }
 
-TEST(Nccl, AGroupForTheCpuSaysWhichBackendToAskFor) {
+TEST(Nccl, AGroupForTheCpuNamesTheBackendToAskFor) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU to put a model on";
   ProcessSet ranks = start_ranks(1, "lockstep_with_gpu_model");
   ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();

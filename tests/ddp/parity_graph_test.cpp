@@ -283,7 +283,7 @@ TEST(ParityUnused, AStepThatUsesMoreThanTheStaticGraphIsAnError) {
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("\"second.weight\""));
 }
 
-TEST(ParityUnused, DifferentGraphsOnTheRanksGiveTheSameWithASearchAndWithStaticGraph) {
+TEST(ParityUnused, DifferentGraphsOnTheRanksGiveTheSameResultWithASearchAndWithStaticGraph) {
   const auto pass = [](auto& model, int rank, int step) {
     model.forward(batch(rank, {4, 10}, step), rank == 0).sum().backward();
   };
@@ -325,7 +325,7 @@ TEST(ParityUnused, WhatAnyRankUsedGetsAGradientAndWhatNoRankUsedDoesNot) {
   }
 }
 
-TEST(ParityUnused, ASearchThatFindsNothingOnOneRankStillServesTheOthers) {
+TEST(ParityUnused, ASearchThatFindsNothingOnOneRankStillHelpsTheOtherRanks) {
   expect_average(3, {.find_unused_parameters = true}, control_flow, [](auto& model, int rank, int step) {
     model.forward(batch(rank, {4, 10}, step), rank == 0).mean().backward();
   });
@@ -431,7 +431,7 @@ struct OuterImpl : torch::nn::Module {
 };
 TORCH_MODULE(Outer);
 
-TEST(ParityUnused, NestedOnesAreNamedInFullAndIgnoredOnesNotAtAll) {
+TEST(ParityUnused, NestedParametersAreNamedInFullAndIgnoredOnesAreNot) {
   for (const bool ignore : kBoth) {
     const auto errors = errors_of_ranks(2, [&](const Group& group) {
       Outer net;

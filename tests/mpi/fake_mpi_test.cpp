@@ -59,7 +59,7 @@ TEST(FakeMpi, StartsOnceAndIsFinalisedWhenTheProcessExits) {
               AllOf(HasSubstr("over Fake MPI 1.0"), HasSubstr("life 1"), HasSubstr("finalised")));
 }
 
-TEST(FakeMpi, IsLeftAloneWhereTheProgramStartedIt) {
+TEST(FakeMpi, IsNotFinalisedIfTheProgramStartedIt) {
   EXPECT_THAT(run_fake("fake_rank", {{"FAKE_MPI_BY_PROGRAM", "1"}, {"FAKE_MPI_THREADS", "2"}}, 0),
               AllOf(HasSubstr("life 1"), Not(HasSubstr("finalised"))));
 }
@@ -70,13 +70,13 @@ TEST(FakeMpi, WithoutThreadsIsRefused) {
                     HasSubstr("support for threads")));
 }
 
-TEST(FakeMpi, OfAProgramNeedsMoreThreads) {
+TEST(FakeMpi, StartedByAProgramNeedsMoreThreads) {
   EXPECT_THAT(run_fake("fake_rank", {{"FAKE_MPI_BY_PROGRAM", "1"}, {"FAKE_MPI_THREADS", "1"}}, 3),
               AllOf(HasSubstr("with MPI_THREAD_FUNNELED"), HasSubstr("at least MPI_THREAD_SERIALIZED"),
                     HasSubstr("call MPI_Init_thread with MPI_THREAD_MULTIPLE")));
 }
 
-TEST(FakeMpi, ThatDoesNotStartIsGivenUp) {
+TEST(FakeMpi, ThatDoesNotStartTimesOut) {
   EXPECT_THAT(run_fake("fake_rank", {{"FAKE_MPI_HANGS", "1"}}, 3),
               AllOf(HasSubstr("MPI did not start within"), HasSubstr("not all of them call init_process_group()")));
 }
@@ -86,7 +86,7 @@ TEST(FakeMpi, OfAnotherVersionIsRefused) {
               AllOf(HasSubstr("has version 9 of the plug-in interface"), HasSubstr("build and install both together")));
 }
 
-TEST(FakeMpi, ErrorsAreSaidInItsWordsAndEndTheGroup) {
+TEST(FakeMpi, ErrorsAreReportedWithMpisMessageAndEndTheGroup) {
   EXPECT_THAT(run_fake("failing_fake_rank", {}, 0),
               AllOf(HasSubstr("operation #1, barrier: MPI returned error 77: fake error 77"),
                     HasSubstr("then: unavailable: group 'world'"), Not(HasSubstr("finalised"))));

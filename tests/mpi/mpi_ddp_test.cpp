@@ -36,7 +36,7 @@ TEST_P(MpiTraining, EqualsThatOfOneProcess) {
   }
 }
 
-TEST_P(MpiTraining, ALostPeerComesOutOfBackwardByName) {
+TEST_P(MpiTraining, BackwardThrowsAnErrorThatNamesTheLostPeer) {
   // mpirun ends when a process was killed, and what the survivors say is lost with it more often than not.
   if (GetParam() == "mpich") GTEST_SKIP() << "the mpirun of MPICH may drop what the survivors say";
   const std::vector<std::string> keep_others =

@@ -168,12 +168,12 @@ void check(const FoundLayer& layer) {
     }
   }
   if (!has_tensors) {
-    refuse("has neither parameters (affine) nor running statistics, so it cannot be told from others");
+    refuse("has neither parameters (affine) nor running statistics, so it cannot be recognised in forward");
   }
   if (!layer.tracks && layer.module.expired()) {
     refuse(
-        "has no running statistics and is not held by a std::shared_ptr, so that it cannot be known in forward "
-        "whether it is in training");
+        "has no running statistics and is not held by a std::shared_ptr, so forward cannot find out whether it is "
+        "in training");
   }
 }
 

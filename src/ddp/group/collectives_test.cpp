@@ -145,7 +145,7 @@ TEST(TensorAsync, TensorsMayBeDroppedBeforeTheEnd) {
   });
 }
 
-TEST(TensorErrors, SayWhatToDo) {
+TEST(TensorErrors, SuggestWhatToDo) {
   run_ranks(1, [](const Group& group) {
     const TensorReduceOptions on{.group = group};
     EXPECT_THAT(error_of([&] { all_reduce(at::Tensor(), on); }), HasSubstr("undefined"));
@@ -166,7 +166,7 @@ TEST(TensorErrors, SayWhatToDo) {
   });
 }
 
-TEST(DefaultGroup, IsMadeOnceAndDestroyed) {
+TEST(DefaultGroup, IsCreatedOnceAndDestroyed) {
   EXPECT_FALSE(is_initialized());
   {
     const std::string path = ::testing::TempDir() + "lockstep_default_group_" + std::to_string(::getpid());

@@ -147,7 +147,7 @@ class Children {
 
  private:
   struct Failure {
-    std::string sentence;
+    std::string message;
     bool consequence;  // of another rank's
   };
   void start(int rank, const std::map<std::string, std::string>& variables, int store_fd);
@@ -276,7 +276,7 @@ std::optional<std::string> Children::wait(const SpawnOptions& options) {
     }
   }
   if (!first) return std::nullopt;
-  return first->sentence;
+  return first->message;
 }
 
 }  // namespace

@@ -50,8 +50,8 @@ double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_nor
   const double value = norm.item().toDouble();
   if (options.error_if_nonfinite && !std::isfinite(value)) {
     throw Error({StatusCode::invalid_argument,
-                 fmt::format("clip_grad_norm_: the gradients' norm of order {} is {}, so they cannot be clipped; look "
-                             "for a loss that overflows, or skip this step",
+                 fmt::format("clip_grad_norm_: the gradients' norm of order {} is {}, so they cannot be clipped; "
+                             "check whether the loss overflows, or skip this step",
                              options.norm_type, value)});
   }
   const at::Tensor factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);

@@ -54,7 +54,8 @@ NewestSnapshot parse_newest(const Bytes& message) {
     std::string path = reader.get_string(message.size());
     newest.snapshot = Snapshot{std::move(path), value_or_throw(parse_manifest(reader.get_string(message.size()))), {}};
   }
-  if (!reader.complete()) throw Error({StatusCode::protocol_error, "rank 0 described a snapshot that makes no sense"});
+  if (!reader.complete())
+    throw Error({StatusCode::protocol_error, "rank 0 sent an invalid description of the snapshot"});
   return newest;
 }
 

@@ -56,7 +56,7 @@ std::string error_of(const std::function<void()>& function) {
   }
 }
 
-TEST(Snapshots, EverythingComesBack) {
+TEST(Snapshots, RestoreEverything) {
   const TestFolder folder;
   auto model = make_model(2);
   torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(0.1));
@@ -115,7 +115,7 @@ struct OddImpl : torch::nn::Module {
   }
 };
 
-TEST(Snapshots, TensorsOfAllKindsComeBackBitForBit) {
+TEST(Snapshots, RestoreTensorsOfAllKindsBitForBit) {
   const TestFolder folder;
   OddImpl model, other;
   Snapshots snapshots(folder.path());
@@ -137,7 +137,7 @@ TEST(Snapshots, TensorsOfAllKindsComeBackBitForBit) {
   }
 }
 
-TEST(Snapshots, NoneYetIsNoError) {
+TEST(Snapshots, NoSnapshotYetIsNotAnError) {
   const TestFolder folder;
   auto model = make_model(1);
   State state{.model = *model, .step = 5};
@@ -189,7 +189,7 @@ TEST(Snapshots, AnotherOptimizerIsNamed) {
   EXPECT_TRUE(snapshots.load(model_only).has_value());
 }
 
-TEST(Snapshots, TheNewestThatVerifiesIsTakenAndTheOthersAreNamed) {
+TEST(Snapshots, TheNewestValidOneIsLoadedAndSkippedOnesAreNamed) {
   const TestFolder folder;
   Snapshots snapshots(folder.path());
   for (int step = 1; step <= 3; ++step) snapshots.save({.model = *make_model(step), .step = step});
@@ -288,7 +288,7 @@ TEST(SnapshotRanks, RankZeroWritesAndAllLoad) {
   EXPECT_TRUE(Snapshots(folder.path(), {.alone = true}).load(state).has_value());
 }
 
-TEST(SnapshotRanks, AnErrorOfRankZeroIsThrownOnAll) {
+TEST(SnapshotRanks, AnErrorOnRankZeroIsThrownOnAllRanks) {
   const TestFolder folder;
   set_content(folder.path("file"), "in the way");
   for (const bool asynchronous : {false, true}) {
@@ -303,7 +303,7 @@ TEST(SnapshotRanks, AnErrorOfRankZeroIsThrownOnAll) {
   }
 }
 
-TEST(SnapshotRanks, OneRankWithAnotherModelStopsAllAndChangesNone) {
+TEST(SnapshotRanks, OneRankWithADifferentModelStopsAllAndChangesNone) {
   const TestFolder folder;
   Snapshots(folder.path()).save({.model = *make_model(1), .step = 2});
   run_ranks(3, [&](const Group& group) {

@@ -143,7 +143,7 @@ TEST(DdpBuffers, AreRankZerosInEveryForward) {
   });
 }
 
-TEST(DdpVerify, NamesTheParameterThatWentItsOwnWay) {
+TEST(DdpVerify, NamesTheParameterThatDiverged) {
   const auto errors = errors_of_ranks(3, [](const Group& group) {
     Net net(64);
     DistributedDataParallel ddp(net, {.process_group = group});
@@ -207,7 +207,7 @@ TEST(DdpUnused, AccumulatedGradientsOfUnusedParametersAreNotLost) {
   }
 }
 
-TEST(DdpUnused, AParameterThatNobodyUsedKeepsItsGradient) {
+TEST(DdpUnused, AParameterThatNoRankUsedKeepsItsGradient) {
   run_ranks(2, [](const Group& group) {
     Branchy net;
     DistributedDataParallel ddp(net, {.process_group = group, .find_unused_parameters = true});
@@ -277,7 +277,7 @@ TEST(DdpCheckpointing, OneSegmentWorks) {
   });
 }
 
-TEST(DdpCheckpointing, AParameterInTwoSegmentsNeedsStaticGraphAndSaysSo) {
+TEST(DdpCheckpointing, AParameterInTwoSegmentsIsAnErrorThatSuggestsStaticGraph) {
   const auto errors = errors_of_ranks(2, [](const Group& group) {
     Checkpointed net(2);
     DistributedDataParallel ddp(net, {.process_group = group});
@@ -328,7 +328,7 @@ TEST(DdpBackward, ForwardsWithoutBackwardDoNoHarm) {
 
 // The exception of a hook on the first layer's weight comes while gradients are still missing, that of a hook on the
 // input when all have arrived and are in flight.
-TEST(DdpBackward, AnExceptionInBackwardIsFollowedByASentence) {
+TEST(DdpBackward, AnExceptionInBackwardIsExplainedAtTheNextForward) {
   for (const bool at_the_end : {false, true}) {
     const auto errors = errors_of_ranks(2, [&](const Group& group) {
       torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));

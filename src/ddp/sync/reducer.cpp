@@ -140,10 +140,10 @@ std::string Reducer::surplus_gradient(std::size_t index) const {
       name, skipped ? "an unexpected" : "a second");
 }
 
-void Reducer::fail(const std::string& sentence) {
+void Reducer::fail(const std::string& message) {
   tracker_->reset();
-  group_->abort(sentence);
-  throw Error({StatusCode::mismatch, sentence});
+  group_->abort(message);
+  throw Error({StatusCode::mismatch, message});
 }
 
 void Reducer::check_last_pass() {
@@ -155,8 +155,8 @@ void Reducer::check_last_pass() {
     if (half_done) {
       fail(fmt::format(
           "rank {}: the last backward() ended with an exception after gradients had arrived, so this rank's "
-          "gradients are incomplete and the other ranks wait for them. The training cannot continue; the "
-          "exception says why",
+          "gradients are incomplete and the other ranks wait for them. The training cannot continue; see "
+          "that exception for the reason",
           group_->rank()));
     }
   }
@@ -256,7 +256,7 @@ void Reducer::on_output(const PendingForwards::Record& record) {
         {StatusCode::invalid_argument,
          fmt::format(
              "DdpOptions::sample_weighted: this backward goes through two forwards in which rank {} has different "
-             "shares of the samples ({:.6g} and {:.6g} of the average), so its gradients cannot be weighed. "
+             "shares of the samples ({:.6g} and {:.6g} of the average), so its gradients cannot be weighted. "
              "Pass equally large batches to both, or call backward() for each",
              group_->rank(), weights_.weight(), weight)});
   }
@@ -330,7 +330,7 @@ void Reducer::end_of_backward() {
   if (unweighed) {
     fail(fmt::format(
         "rank {}: DdpOptions::sample_weighted: this backward did not go through the outputs of forward(), so "
-        "its gradients could not be weighed. Compute the loss from what forward() returned",
+        "its gradients could not be weighted. Compute the loss from what forward() returned",
         group_->rank()));
   }
   finish_backward();

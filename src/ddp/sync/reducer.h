@@ -100,7 +100,7 @@ class Reducer {
   std::string names(const std::vector<std::size_t>& indices) const;
   std::string unfinished_pass() const;
   std::string surplus_gradient(std::size_t index) const;
-  [[noreturn]] void fail(const std::string& sentence);
+  [[noreturn]] void fail(const std::string& message);
 
   // Constant after construction.
   const std::shared_ptr<ProcessGroup> group_;

@@ -94,7 +94,7 @@ void C10dGroup::connect() {
   while (result.wait_for(kLookInterval) != std::future_status::ready) {
     Status status = watch_.group->health();
     if (status.ok() && deadline.expired()) {
-      status = {StatusCode::timed_out, fmt::format("not all ranks came within {} ms", timeouts_.init.count())};
+      status = {StatusCode::timed_out, fmt::format("not all ranks joined within {} ms", timeouts_.init.count())};
     }
     if (status.ok()) continue;
     thread.detach();

@@ -133,7 +133,7 @@ TEST_P(GlooRanks, MoveEveryType) {
   });
 }
 
-TEST_P(GlooRanks, GatherUnequalParts) {
+TEST_P(GlooRanks, GatherUnequalBlocks) {
   run([](const Group& group) {
     std::vector<std::size_t> counts;
     std::vector<at::Tensor> all;
@@ -147,7 +147,7 @@ TEST_P(GlooRanks, GatherUnequalParts) {
   });
 }
 
-TEST_P(GlooRanks, ExchangeParts) {
+TEST_P(GlooRanks, ExchangeBlocks) {
   run([](const Group& group) {
     const at::Tensor from = at::arange(group->size(), at::kInt).add(100 * group->rank());
     const at::Tensor to = at::zeros_like(from);
@@ -173,7 +173,7 @@ TEST_P(GlooRanks, SendInARing) {
   });
 }
 
-TEST_P(GlooRanks, FormSmallerGroups) {
+TEST_P(GlooRanks, FormSubgroups) {
   run([](const Group& group) {
     std::vector<int> reversed;
     for (int rank = group->size() - 1; rank >= 0; --rank) reversed.push_back(rank);
@@ -247,7 +247,7 @@ TEST_P(GlooGroup, TakesOneBlockOfMemoryWhateverItsStrides) {
       "gloo");
 }
 
-TEST_P(GlooGroup, AReceiveThatWaitsDoesNotHoldUpASend) {
+TEST_P(GlooGroup, AReceiveThatWaitsDoesNotDelayASend) {
   testing::run_ranks(
       2,
       [](const Group& group) {
@@ -268,7 +268,7 @@ TEST_P(GlooGroup, AReceiveThatWaitsDoesNotHoldUpASend) {
       "gloo");
 }
 
-TEST_P(GlooGroup, AbortReachesEveryRankWithItsText) {
+TEST_P(GlooGroup, AbortReachesEveryRankWithItsReason) {
   const auto texts = errors(3, [](const Group& group) {
     const at::Tensor token = at::zeros({1});
     if (group->rank() == 1) {
@@ -289,7 +289,7 @@ TEST_P(GlooGroup, AbortReachesEveryRankWithItsText) {
   for (const std::string& text : texts) EXPECT_THAT(text, HasSubstr("the data has run out"));
 }
 
-TEST_P(GlooGroup, ADeadlineNamesTheOperationAndWhoDidNotCome) {
+TEST_P(GlooGroup, ADeadlineNamesTheOperationAndTheMissingRank) {
   const auto texts = errors(3, [](const Group& group) {
     group->barrier({}).wait();
     if (group->rank() != 2) {
@@ -304,18 +304,19 @@ TEST_P(GlooGroup, ADeadlineNamesTheOperationAndWhoDidNotCome) {
     EXPECT_THAT(
         texts[static_cast<std::size_t>(rank)],
         AllOf(HasSubstr("timed_out"), HasSubstr("all_reduce(count 5, Float, sum) #2"),
-              HasSubstr("reached its deadline"), HasSubstr("rank 2 ("), HasSubstr("did not come to this operation")));
+              HasSubstr("reached its deadline"), HasSubstr("rank 2 ("), HasSubstr("did not reach this operation")));
     EXPECT_THAT(texts[static_cast<std::size_t>(rank)], ::testing::Not(HasSubstr("rank 1 (host")));
   }
   EXPECT_THAT(texts[2], HasSubstr("reached its deadline"));
 }
 
-TEST_P(GlooGroup, AMessageThatDoesNotComeReachesItsDeadline) {
+TEST_P(GlooGroup, AMessageThatIsNotSentReachesItsDeadline) {
   const auto texts = errors(2, [](const Group& group) {
     if (group->rank() == 0) group->recv(at::zeros({5}), 1, 7, {.timeout = 300ms}).wait();
     if (group->rank() == 1) group->barrier({}).wait();
   });
-  EXPECT_THAT(texts[0], AllOf(HasSubstr("recv(count 5, Float, from rank 1, tag 7)"), HasSubstr("did not come")));
+  EXPECT_THAT(texts[0], AllOf(HasSubstr("recv(count 5, Float, from rank 1, tag 7)"),
+                              HasSubstr("the peer did not reach this operation")));
   EXPECT_THAT(texts[1], HasSubstr("reached its deadline"));
 }
 

@@ -242,7 +242,7 @@ Status C10dLane::failure_of(const C10dOperation& operation, const std::string& w
     Status reason = watch_failure();
     if (reason.ok()) {
       reason = Status(StatusCode::peer_lost,
-                      fmt::format("backend \"{}\" gave up on rank {}: {}", engine_.name, watch_.group->rank(),
+                      fmt::format("backend \"{}\" failed on rank {}: {}", engine_.name, watch_.group->rank(),
                                   what_c10d_says.substr(0, what_c10d_says.find('\n'))));
     }
     fail(reason);
@@ -343,13 +343,14 @@ void C10dLane::publish_progress() {
   if (issued == published_ || (!waits && Clock::now() - published_at_ < kPublishInterval)) return;
   const Status status = store_->set(fmt::format("progress/{}", watch_.group->rank()), std::to_string(issued),
                                     Deadline::after(kStoreTimeout));
-  if (!status.ok()) log_debug("no word of progress for the others: {}", status.to_string());
+  if (!status.ok()) log_debug("cannot publish this rank's progress: {}", status.to_string());
   published_ = issued;  // also after an error: it only serves messages
   published_at_ = Clock::now();
 }
 
 Status C10dLane::deadline_error(const C10dOperation& operation) const {
-  const std::string who = operation.message ? "the other side did not come" : who_is_missing(operation.sequence);
+  const std::string who =
+      operation.message ? "the peer did not reach this operation" : who_is_missing(operation.sequence);
   return {StatusCode::timed_out,
           fmt::format("{} on rank {} reached its deadline after {:.1f} s: {}; is it stuck, slower than the timeout, or "
                       "did it take another path through the program?",
@@ -357,20 +358,21 @@ Status C10dLane::deadline_error(const C10dOperation& operation) const {
 }
 
 std::string C10dLane::who_is_missing(std::uint64_t sequence) const {
-  const auto told = store_->list("progress/", Deadline::after(kStoreTimeout));
-  if (!told.ok()) return fmt::format("it is not known who did not come ({})", told.status().message());
+  const auto progress = store_->list("progress/", Deadline::after(kStoreTimeout));
+  if (!progress.ok())
+    return fmt::format("the store cannot be asked which ranks are missing ({})", progress.status().message());
   std::vector<std::string> missing;
   for (int rank = 0; rank < watch_.group->size(); ++rank) {
     if (rank == watch_.group->rank()) continue;
-    const auto found = told->find(fmt::format("progress/{}", rank));
+    const auto found = progress->find(fmt::format("progress/{}", rank));
     std::uint64_t reached = 0;
-    if (found != told->end()) {
+    if (found != progress->end()) {
       std::from_chars(found->second.data(), found->second.data() + found->second.size(), reached);
     }
     if (reached < sequence) missing.push_back(watch_.group->describe_rank(rank));
   }
-  if (missing.empty()) return fmt::format("all ranks came to it, but backend \"{}\" did not finish it", engine_.name);
-  return fmt::format("{} did not come to this operation", fmt::join(missing, ", "));
+  if (missing.empty()) return fmt::format("all ranks reached it, but backend \"{}\" did not complete it", engine_.name);
+  return fmt::format("{} did not reach this operation", fmt::join(missing, ", "));
 }
 
 }  // namespace lockstep::detail

@@ -18,8 +18,8 @@ void check_placement(const ProcessGroupOptions& options, const ProcessGroup& gro
     if (!said || *said == is) return;
     throw Error(
         {StatusCode::invalid_argument,
-         fmt::format("init_process_group: ProcessGroupOptions::{} is {}, but MPI says {}; leave it out, the backend "
-                     "takes it from MPI",
+         fmt::format("init_process_group: ProcessGroupOptions::{} is {}, but in MPI it is {}; leave it unset, the "
+                     "backend takes it from MPI",
                      what, *said, is)});
   };
   check("rank", options.rank, group.rank());
