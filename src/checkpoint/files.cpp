@@ -60,7 +60,7 @@ Status size_differs(const std::string& path, std::uint64_t is, std::uint64_t exp
                 fmt::format("{} has {} bytes instead of {}: it was cut off or changed", path, is, expected));
 }
 
-// Fills `buffer` from where the file stands; an error if it ends before.
+// Fills `buffer` from the current position of the file; an error if the file is too short.
 Status read_all(int fd, std::span<std::byte> buffer, const std::string& path) {
   const std::size_t wanted = buffer.size();
   while (!buffer.empty()) {
@@ -73,7 +73,7 @@ Status read_all(int fd, std::span<std::byte> buffer, const std::string& path) {
   return {};
 }
 
-// Reads the whole file in blocks, each to where `place` says, and compares size and hash.
+// Reads the whole file in blocks, each to the memory that `place` returns, and compares size and hash.
 Status read_and_check(const OpenFile& file, const std::string& path, const FileRecord& record,
                       const std::function<std::byte*(std::uint64_t offset)>& place) {
   if (file.bytes != record.bytes) return size_differs(path, file.bytes, record.bytes);
@@ -144,7 +144,7 @@ Result<FileRecord> write_file(const std::string& folder, const std::string& name
 Status sync_folder(const std::string& folder) {
   const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) return file_error(errno, "opened", folder);
-  // EINVAL: a file system that cannot sync folders, and so has no more to promise.
+  // EINVAL: a file system that cannot sync folders, and so gives no such guarantee.
   if (::fsync(fd.get()) != 0 && errno != EINVAL) return file_error(errno, "flushed to the disk", folder);
   return {};
 }

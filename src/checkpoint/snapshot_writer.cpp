@@ -74,7 +74,7 @@ Status write_contents(const std::string& path, Manifest& manifest, std::span<con
   return sync_folder(path);
 }
 
-// Keeps the newest `keep` that are whole at a glance, and damaged ones that are newer than the last of these.
+// Keeps the newest `keep` that pass a quick check, and damaged ones that are newer than the last of these.
 void remove_old(const std::string& folder, const std::vector<SnapshotName>& names, int keep) {
   bool renamed = false;
   std::vector<std::string> doomed;

@@ -55,8 +55,8 @@ class MpiChannel : public ::testing::Test {
   Channel channel_{{.mpi = &mpi_,
                     .name = "group 'g'",
                     .health = [this] { return health_; },
-                    .tell_others = [this](const Status& reason) { told_ = reason; },
-                    .ask_who_is_missing = [this] { ++questions_; },
+                    .notify_peers = [this](const Status& reason) { told_ = reason; },
+                    .find_missing_ranks = [this] { ++questions_; },
                     .wake = [] {},
                     .abandon = [this](std::vector<ChannelOperation> left) { abandoned_ = std::move(left); }}};
   lockstep_mpi_request first_, second_;
@@ -76,7 +76,7 @@ TEST_F(MpiChannel, AnOperationOfTwoCallsIsOneOperation) {
   channel_.advance();
   EXPECT_THAT(started_, ElementsAre("a", "a, second call"));
   EXPECT_FALSE(work.is_completed());
-  EXPECT_EQ(channel_.standing().front, 1U);
+  EXPECT_EQ(channel_.progress().front, 1U);
   second_.done = true;
   channel_.advance();
   EXPECT_TRUE(work.is_completed());
@@ -101,8 +101,8 @@ TEST_F(MpiChannel, CollectivesRunOneAfterTheOther) {
   const Work second = channel_.submit(operation("b", &second_));
   EXPECT_TRUE(channel_.advance());
   EXPECT_THAT(started_, ElementsAre("a"));
-  EXPECT_EQ(channel_.standing().front, 1U);
-  EXPECT_EQ(channel_.standing().issued, 2U);
+  EXPECT_EQ(channel_.progress().front, 1U);
+  EXPECT_EQ(channel_.progress().issued, 2U);
   second_.done = first_.done = true;
   EXPECT_TRUE(channel_.advance());
   EXPECT_TRUE(first.is_completed());
@@ -110,7 +110,7 @@ TEST_F(MpiChannel, CollectivesRunOneAfterTheOther) {
   EXPECT_TRUE(channel_.advance());
   EXPECT_TRUE(second.is_completed());
   EXPECT_FALSE(channel_.busy());
-  EXPECT_EQ(channel_.standing().front, 0U);
+  EXPECT_EQ(channel_.progress().front, 0U);
 }
 
 TEST_F(MpiChannel, MessagesDoNotWaitForCollectives) {
@@ -121,7 +121,7 @@ TEST_F(MpiChannel, MessagesDoNotWaitForCollectives) {
   const Work sent = channel_.submit(std::move(message));
   channel_.advance();
   EXPECT_TRUE(sent.is_completed());
-  EXPECT_EQ(channel_.standing().issued, 1U);
+  EXPECT_EQ(channel_.progress().issued, 1U);
 }
 
 TEST_F(MpiChannel, AnErrorOfMpiReachesAllRanksWithItsMessage) {
@@ -166,10 +166,10 @@ TEST_F(MpiChannel, ADeadlineAsksOnceForTheMissingRanks) {
   channel_.check();
   channel_.check();
   EXPECT_EQ(questions_, 1);
-  EXPECT_TRUE(channel_.standing().expired.has_value());
+  EXPECT_TRUE(channel_.progress().expired.has_value());
   first_.done = true;  // it comes after all
   channel_.advance();
-  EXPECT_FALSE(channel_.standing().expired.has_value());
+  EXPECT_FALSE(channel_.progress().expired.has_value());
   EXPECT_TRUE(channel_.failure().ok());
 }
 

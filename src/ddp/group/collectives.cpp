@@ -1,6 +1,6 @@
 // How a call runs: each tensor is brought into a form that the backend takes (a Block), the backend's
-// operation runs on the blocks, and where a block was a copy its result is copied back, before the
-// Work is complete. On a device, the copy is queued by whoever waits, on its stream.
+// operation runs on the blocks, and if a block was a copy, its result is copied back before the Work
+// is complete. On a device, the thread that waits queues the copy, on its stream.
 #include "lockstep/ddp/collectives.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -52,11 +52,11 @@ ReduceOp operation_for(const at::Tensor& tensor, ReduceOp op) {
 }
 
 void copy_values(const at::Tensor& to, const at::Tensor& from) {
-  at::AutoDispatchBelowADInplaceOrView guard;  // may run on an engine thread, for which autograd means nothing
+  at::AutoDispatchBelowADInplaceOrView guard;  // may run on an engine thread, which has no autograd
   to.copy_(from);
 }
 
-// A tensor and the contiguous memory that stands for it in the operation.
+// A tensor and the contiguous memory that represents it in the operation.
 class Block {
  public:
   enum class Use { read, write, update };
@@ -88,8 +88,8 @@ Work copy_after(const Work& work, at::Device device, std::function<void()> copy)
     });
     return work;
   }
-  // The thread that completes the operation does not know on which stream the result is wanted: the first one that
-  // waits does.
+  // The thread that completes the operation does not have the stream on which the result is needed: the first thread
+  // that waits does.
   auto state = std::make_shared<detail::WorkState>();
   state->set_arrival([work, copy = std::move(copy), once = std::make_shared<std::once_flag>()] {
     const Status status = work.wait(Deadline::at(Deadline::Clock::time_point::max()));

@@ -14,7 +14,7 @@ at::Tensor bytes_over(const void* data, std::size_t size) {
   return at::from_blob(const_cast<void*>(data), {static_cast<std::int64_t>(size)}, at::kByte);
 }
 
-// Both sides know the size.
+// Both sides have the size already.
 void broadcast_bytes(ProcessGroup& group, void* data, std::size_t size, int root) {
   if (size > 0) group.broadcast(bytes_over(data, size), root, {}).wait();
 }
