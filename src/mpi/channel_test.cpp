@@ -1,4 +1,4 @@
-// A channel over an MPI of this file, whose requests end when the test says so.
+// A channel over an MPI of this file, whose requests end when the test chooses.
 #include "mpi/channel.h"
 
 #include <gmock/gmock.h>
@@ -47,7 +47,7 @@ class MpiChannel : public ::testing::Test {
 
   const lockstep_mpi_plugin mpi_ = scripted_mpi();
   Status health_;
-  Status told_;
+  Status notified_;
   int start_code_ = 0;
   int questions_ = 0;
   std::vector<std::string> started_;
@@ -55,7 +55,7 @@ class MpiChannel : public ::testing::Test {
   Channel channel_{{.mpi = &mpi_,
                     .name = "group 'g'",
                     .health = [this] { return health_; },
-                    .notify_peers = [this](const Status& reason) { told_ = reason; },
+                    .notify_peers = [this](const Status& reason) { notified_ = reason; },
                     .find_missing_ranks = [this] { ++questions_; },
                     .wake = [] {},
                     .abandon = [this](std::vector<ChannelOperation> left) { abandoned_ = std::move(left); }}};
@@ -92,7 +92,7 @@ TEST_F(MpiChannel, ASecondCallThatFailsEndsTheGroup) {
   first_.done = true;
   channel_.advance();
   EXPECT_TRUE(work.is_completed());
-  EXPECT_THAT(told_.message(), HasSubstr("operation #1, a: MPI returned error 7: text of 7"));
+  EXPECT_THAT(notified_.message(), HasSubstr("operation #1, a: MPI returned error 7: text of 7"));
   EXPECT_FALSE(channel_.busy());
 }
 
@@ -130,7 +130,7 @@ TEST_F(MpiChannel, AnErrorOfMpiReachesAllRanksWithItsMessage) {
   first_.done = true;
   channel_.advance();
   EXPECT_THAT(work.error().message(), AllOf(HasSubstr("group 'g': operation #1, a"), HasSubstr("text of 15")));
-  EXPECT_EQ(told_, work.error());
+  EXPECT_EQ(notified_, work.error());
   EXPECT_EQ(channel_.submit(operation("b", &second_)).error(), work.error());
 }
 
@@ -156,7 +156,7 @@ TEST_F(MpiChannel, ALostPeerEndsAllAndMemoryInUseIsKept) {
   ASSERT_EQ(abandoned_.size(), 1U);
   EXPECT_EQ(abandoned_[0].request, &first_);
   EXPECT_EQ(memory.use_count(), 2);
-  EXPECT_TRUE(told_.ok()) << "the others know it themselves";
+  EXPECT_TRUE(notified_.ok()) << "the others know it themselves";
   channel_.drain();
 }
 

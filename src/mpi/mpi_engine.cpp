@@ -162,7 +162,7 @@ Status MpiEngine::check_threads() const {
               "the program has started MPI ({}) with {}, but backend \"mpi\" needs at least {}, because a thread of "
               "its own "
               "makes the calls: call MPI_Init_thread with MPI_THREAD_MULTIPLE (MPI_THREAD_SERIALIZED, if the program "
-              "makes no calls of MPI while a process group lives), or leave starting MPI to init_process_group()",
+              "makes no calls of MPI while a process group exists), or leave starting MPI to init_process_group()",
               world_.version, level_name(world_.threads), level_name(needed))};
 }
 

@@ -26,7 +26,7 @@ class GlooProcesses : public ::testing::Test {
   }
 };
 
-// Prints what `action` throws; the exit code says whether that was `expected`.
+// Prints what `action` throws; the exit code is 0 if that was `expected`.
 int report(StatusCode expected, const std::function<void()>& action) {
   try {
     action();
@@ -104,7 +104,7 @@ TEST_F(GlooProcesses, AStoppedRankIsNamedAfterThePeerTimeout) {
   ranks.kill(1, SIGKILL);
 }
 
-// Rank 0 waits for rank 2, which lives; Gloo itself would wait on.
+// Rank 0 waits for rank 2, which is alive; Gloo itself would keep waiting.
 LOCKSTEP_PROCESS_ROLE(gloo_waits_for_another) {
   ProcessGroupScope job(kGloo);
   barrier();

@@ -14,7 +14,7 @@
 #include "communicator/work_state.h"
 #include "ddp/torch_compat.h"
 
-// Where there is this, autograd looks for an accelerator that says that it is one.
+// With this, autograd searches for an accelerator that identifies itself as one.
 #if __has_include(<ATen/detail/PrivateUse1HooksInterface.h>)
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #define LOCKSTEP_TORCH_HAS_ACCELERATORS 1
@@ -25,7 +25,7 @@ namespace {
 
 constexpr at::DeviceIndex kDevices = 4;
 
-// Both mappings of one file: tensors point into the first, which nobody may touch; kernels use the second.
+// Both mappings of one file: tensors point into the first, which must not be accessed; kernels use the second.
 class Arena {
  public:
   static Arena& instance() {

@@ -133,7 +133,7 @@ LOCKSTEP_PROCESS_ROLE(nccl_collectives) {
   all_reduce(transposed);
   REQUIRE_TRUE(equals(transposed, sum));
   at::Tensor on_cpu = torch::full({10}, mine);
-  all_reduce(on_cpu);  // Lockstep's own engine stands beside NCCL
+  all_reduce(on_cpu);  // Lockstep's own engine serves CPU tensors beside NCCL
   REQUIRE_TRUE(equals(on_cpu, sum));
   barrier();
   return 0;

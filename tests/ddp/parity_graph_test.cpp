@@ -144,7 +144,7 @@ TEST(ParityOutputs, StructsOfTheProgramGoInAndOutWithAndWithoutUnusedParameters)
   }
 }
 
-// The first output needs no gradient; the third is made anew, or handed through from the step before.
+// The first output needs no gradient; the third is created in forward, or passed through from the previous step.
 struct DetachingImpl : torch::nn::Module {
   DetachingImpl() {
     first = register_module("first", without_bias(10, 10));
@@ -211,7 +211,7 @@ TEST(ParityOutputs, WithoutGradModeNoParameterGetsAGradient) {
   });
 }
 
-// Uses the second layer if told to.
+// Uses the second layer on request.
 struct ControlFlowImpl : torch::nn::Module {
   ControlFlowImpl() {
     first = register_module("first", without_bias(10, 10));

@@ -318,13 +318,13 @@ TEST(ParityMonitoredBarrier, WorksOnASubgroup) {
     if (world->rank() == 0) {
       try {
         monitored_barrier(200ms, pair);
-        FAIL() << "rank 1 did not come";
+        FAIL() << "rank 1 did not reach the barrier";
       } catch (const Error& error) {
         EXPECT_THAT(error.what(), HasSubstr("rank 1"));
       }
     }
     all.arrive_and_wait();
-    monitored_barrier(20s, world);  // the group of all ranks goes on
+    monitored_barrier(20s, world);  // the group of all ranks is still usable
   });
 }
 

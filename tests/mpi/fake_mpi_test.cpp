@@ -15,9 +15,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Sums over the world of one rank, twice, and says what went wrong.
+// Sums over the world of one rank, twice, and prints what went wrong.
 LOCKSTEP_PROCESS_ROLE(fake_rank) {
-  for (int life = 0; life < 2; ++life) {
+  for (int group = 0; group < 2; ++group) {
     auto world = MpiCommunicator::create_world("mpi", {.init_timeout = std::chrono::seconds(2)});
     if (!world.ok()) {
       std::cout << world.status().to_string() << std::endl;
@@ -29,7 +29,7 @@ LOCKSTEP_PROCESS_ROLE(fake_rank) {
     auto group = (*world)->new_group(ranks, "again");
     (*group)->submit(Operation::all_reduce(Buffer(std::span(data)))).wait();
     if (data[999] != 2.5F) return 1;
-    std::cout << (*world)->describe() << "life " << life << std::endl;
+    std::cout << (*world)->describe() << "group " << group << std::endl;
   }
   return 0;
 }
@@ -56,12 +56,12 @@ std::string run_fake(const std::string& role, Environment variables, int exit_co
 
 TEST(FakeMpi, StartsOnceAndIsFinalisedWhenTheProcessExits) {
   EXPECT_THAT(run_fake("fake_rank", {}, 0),
-              AllOf(HasSubstr("over Fake MPI 1.0"), HasSubstr("life 1"), HasSubstr("finalised")));
+              AllOf(HasSubstr("over Fake MPI 1.0"), HasSubstr("group 1"), HasSubstr("finalised")));
 }
 
 TEST(FakeMpi, IsNotFinalisedIfTheProgramStartedIt) {
   EXPECT_THAT(run_fake("fake_rank", {{"FAKE_MPI_BY_PROGRAM", "1"}, {"FAKE_MPI_THREADS", "2"}}, 0),
-              AllOf(HasSubstr("life 1"), Not(HasSubstr("finalised"))));
+              AllOf(HasSubstr("group 1"), Not(HasSubstr("finalised"))));
 }
 
 TEST(FakeMpi, WithoutThreadsIsRefused) {

@@ -59,15 +59,15 @@ TEST_P(MpiJob, CollectivesOfEveryTypeAndOperation) {
   }
 }
 
-TEST_P(MpiJob, AProcessMayFormTheDefaultGroupAgain) { EXPECT_THAT(ranks_do("lives", 2), HasSubstr("lived")); }
+TEST_P(MpiJob, AProcessMayFormTheDefaultGroupAgain) { EXPECT_THAT(ranks_do("again", 2), HasSubstr("formed again")); }
 
 TEST_P(MpiJob, AnIdleRankDoesNotCompute) { EXPECT_THAT(ranks_do("idles", 2), HasSubstr("cpu 0.0")); }
 
 TEST_P(MpiJob, AProgramMayEndWithoutDestroyingItsGroup) { EXPECT_THAT(ranks_do("forgets", 2), HasSubstr("done")); }
 
 TEST_P(MpiJob, AKilledRankIsNamed) {
-  // mpirun ends when a process was killed, and what the survivors say is lost with it more often than not.
-  if (GetParam() == "mpich") GTEST_SKIP() << "the mpirun of MPICH may drop what the survivors say";
+  // mpirun ends when a process was killed, and the output of the survivors is usually lost with it.
+  if (GetParam() == "mpich") GTEST_SKIP() << "the mpirun of MPICH may drop the output of the survivors";
   const std::string output = ranks_do("killed", 3, keep_others(), false);
   for (const std::string rank : {"0", "2"}) {
     EXPECT_THAT(output,
@@ -149,7 +149,7 @@ TEST_P(MpiJob, TooLowAThreadLevelIsReportedWithWhatToDo) {
 }
 
 TEST_P(MpiJob, AMissingPlugInIsReportedWithWhatToDo) {
-  ProcessSet job = mpirun(GetParam(), 1, {MPI_RANK, "lives"}, {}, {{"LOCKSTEP_MPI_PLUGIN", "/nowhere"}});
+  ProcessSet job = mpirun(GetParam(), 1, {MPI_RANK, "again"}, {}, {{"LOCKSTEP_MPI_PLUGIN", "/nowhere"}});
   EXPECT_TRUE(job.wait_all(in_seconds(30))) << job.report();
   EXPECT_THAT(job.output(0), AllOf(HasSubstr("no MPI plug-in for"), HasSubstr("LOCKSTEP_MPI_PLUGIN")));
 }

@@ -72,7 +72,7 @@ GroupRequest GroupRequest::with_backend(std::string backend) const {
 }
 
 const WatchGroup& GroupRequest::watch() {
-  if (!*watch_) *watch_ = meet(options_);
+  if (!*watch_) *watch_ = make_watch_group(options_);
   return *watch_;
 }
 

@@ -21,6 +21,6 @@ struct WatchGroup {
 };
 
 // Connects to the other ranks as `options` describe. Throws Error.
-WatchGroup meet(const ProcessGroupOptions& options);
+WatchGroup make_watch_group(const ProcessGroupOptions& options);
 
 }  // namespace lockstep::detail

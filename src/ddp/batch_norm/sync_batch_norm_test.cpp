@@ -350,7 +350,7 @@ TEST(ConvertSyncBatchNorm, ReportsWhatIsNotSupported) {
         torch::nn::BatchNorm1d(BatchNormOptions(kChannels).affine(false).track_running_stats(false)));
     EXPECT_THROW(convert_sync_batchnorm(model, group), Error);
     torch::nn::BatchNorm1dImpl local(BatchNormOptions(kChannels).track_running_stats(false));
-    EXPECT_THROW(convert_sync_batchnorm(local, group), Error) << "nothing says whether it is in training";
+    EXPECT_THROW(convert_sync_batchnorm(local, group), Error) << "nothing shows whether it is in training";
     if (group->rank() == 0) {
       convert_sync_batchnorm(layer, group);
     } else {

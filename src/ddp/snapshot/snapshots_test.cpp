@@ -39,7 +39,7 @@ double value_of(const torch::nn::Sequential& model) {
 // One folder for all ranks, whether they are threads or processes. Used outside of the ranks.
 class SharedFolder {
  public:
-  ~SharedFolder() { lockstep::testing::meet(); }  // nobody uses it any more
+  ~SharedFolder() { lockstep::testing::wait_for_all_processes(); }  // no process uses it any more
   const std::string& path() const { return path_; }
 
  private:
@@ -314,7 +314,7 @@ TEST(SnapshotRanks, OneRankWithADifferentModelStopsAllAndChangesNone) {
                 AllOf(HasSubstr("of another model"), HasSubstr(group->rank() == 1 ? "" : "on rank 1: ")));
     EXPECT_EQ(value_of(model), 9);
     EXPECT_EQ(state.step, 0);
-    snapshots.wait();  // the group goes on
+    snapshots.wait();  // the group is still usable
   });
 }
 

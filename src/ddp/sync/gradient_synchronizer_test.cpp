@@ -96,7 +96,7 @@ TEST(DdpUneven, JoinLetsRanksTakeDifferentNumbersOfSteps) {
       });
       EXPECT_EQ(steps, 2 * group->rank());
       ddp.verify_in_sync();
-      ddp(torch::rand({4, 2})).sum().backward();  // and life goes on
+      ddp(torch::rand({4, 2})).sum().backward();  // training continues
     });
   }
 }

@@ -323,7 +323,7 @@ TEST(DdpJoin, MayStopAllRanksWhenOneHasNoMoreData) {
       EXPECT_EQ(error.code(), StatusCode::closed) << error.what();
     }
     EXPECT_EQ(steps, 2);
-    ddp(torch::ones({1, 3})).sum().backward();  // the group lives on
+    ddp(torch::ones({1, 3})).sum().backward();  // the group remains usable
     ddp.verify_in_sync();
   });
 }

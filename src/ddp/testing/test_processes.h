@@ -22,6 +22,6 @@ std::vector<std::exception_ptr> exceptions_of_processes(int size, const std::fun
 // The bytes that process `owner` gives. All processes call it.
 std::string bytes_of_process(const std::string& mine, int owner, const std::string& backend);
 
-void meet_processes(const std::string& backend);
+void barrier_of_processes(const std::string& backend);
 
 }  // namespace lockstep::testing

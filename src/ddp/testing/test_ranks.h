@@ -35,6 +35,6 @@ std::string shared(const std::string& value, int owner);
 double shared(double value, int owner);
 std::vector<at::Tensor> shared(const std::vector<at::Tensor>& tensors, int owner);
 // If ranks are processes: returns when all have called it. Outside of the ranks.
-void meet();
+void wait_for_all_processes();
 
 }  // namespace lockstep::testing

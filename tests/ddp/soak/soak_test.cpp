@@ -53,8 +53,8 @@ TEST(SoakGrowth, MemoryMayJumpOnceButNotRiseSteadily) {
 TEST(SoakGrowth, TheReportNamesTheRankAndTheNumber) {
   const std::vector<std::vector<Usage>> ranks = {rounds_of(kDescriptors, line(40, 7, 0)),
                                                  rounds_of(kDescriptors, line(40, 7, 1))};
-  EXPECT_THAT(growth_complaints(ranks), HasSubstr("rank 1: descriptors grew from "));
-  EXPECT_EQ(growth_complaints({ranks[0]}), "");
+  EXPECT_THAT(growth_report(ranks), HasSubstr("rank 1: descriptors grew from "));
+  EXPECT_EQ(growth_report({ranks[0]}), "");
   EXPECT_THAT(growth_table(ranks), HasSubstr("GROWS"));
 }
 

@@ -71,7 +71,7 @@ TEST(RegisteredC10dBackend, WorksLikeABuiltInBackend) {
         group->all_reduce(values, {.op = ReduceOp::avg}).wait();
         EXPECT_TRUE(values.equal(at::full({3}, 6.0F)));
 
-        // An engine that cannot be closed: the operation ends at its deadline all the same, and its tensor lives on.
+        // An engine that cannot be closed: the operation ends at its deadline all the same, and its tensor is kept.
         at::Tensor kept = at::ones({3});
         const at::Storage memory = kept.storage();
         const Work stuck = group->all_reduce(kept, {.timeout = 200ms});

@@ -157,7 +157,7 @@ TEST_P(GlooRanks, ExchangeBlocks) {
 }
 
 TEST_P(GlooRanks, SendInARing) {
-  if (size() == 1) GTEST_SKIP() << "nobody to send to";
+  if (size() == 1) GTEST_SKIP() << "no other rank to send to";
   run([](const Group& group) {
     const int next = (group->rank() + 1) % group->size(),
               previous = (group->rank() + group->size() - 1) % group->size();
