@@ -32,7 +32,7 @@ constexpr uid_t kNobody = 65534;
 
 std::string folder_of_test() { return std::getenv("LOCKSTEP_TEST_FOLDER"); }
 
-// A tmpfs over the test's folder, seen by this process only. False, and why is printed, where this is not allowed.
+// A tmpfs over the test's folder, seen by this process only. False, with the reason printed, if this is not allowed.
 bool mount_small_disk() {
   if (::unshare(CLONE_NEWNS) == 0 && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
       ::mount("none", folder_of_test().c_str(), "tmpfs", 0, "size=400k") == 0) {
@@ -71,7 +71,7 @@ void run(const std::string& role, const std::vector<std::string>& words) {
 LOCKSTEP_PROCESS_ROLE(full_disk) {
   if (!mount_small_disk()) return kSkipped;
   if (!write_small(folder_of_test(), 1).ok()) return 1;
-  // At any size from "fits just not" to "far too large".
+  // At any size from "almost fits" to "far too large".
   for (const std::size_t kilobytes : {200, 300, 390, 800, 5000}) {
     const auto written = write_small(folder_of_test(), 2, {.keep_last = 1}, std::string(1000 * kilobytes, 'x'));
     if (report(written) != 0) return 1;

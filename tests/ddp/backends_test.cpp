@@ -1,4 +1,4 @@
-// Backend "gloo" between processes: what the survivors hear, and that nothing is left behind.
+// Backend "gloo" between processes: the errors that survivors get, and that nothing is left behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -40,7 +40,7 @@ int report(StatusCode expected, const std::function<void()>& action) {
 
 const ProcessGroupOptions kGloo{.backend = "gloo", .peer_timeout = 1s};
 
-// Tensors that were freed after the error come back as other memory: Gloo must not write there any more.
+// Memory of tensors that were freed after the error is used again: Gloo must not write there any more.
 bool memory_stays(std::size_t elements) {
   std::vector<at::Tensor> others;
   for (int i = 0; i < 8; ++i) others.push_back(torch::full({static_cast<std::int64_t>(elements)}, 42.0F));

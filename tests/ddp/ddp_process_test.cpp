@@ -1,4 +1,4 @@
-// DDP between processes: gradients in registered memory, and what a rank hears when another dies.
+// DDP between processes: gradients in registered memory, and the error that a rank gets when another dies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

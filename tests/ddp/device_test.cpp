@@ -1,4 +1,4 @@
-// DDP where parameters are not on the CPU: on a device in software whose memory the host cannot touch.
+// DDP with parameters that are not on the CPU: on a device in software whose memory the host cannot access.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/lockstep.h>
@@ -96,7 +96,7 @@ int train_on(at::DeviceIndex ends, at::DeviceIndex centre) {
   ProcessGroupScope job;
   const Group group = testing::group_for_fake_device(job.group());
   const at::Device device(kFake, ends);
-  // Other values on every rank: rank 0's must come to all.
+  // Different values on every rank: all must get rank 0's.
   PlacedNet net(testing::net_with_seed(static_cast<std::uint64_t>(1 + job.rank())), device, at::Device(kFake, centre));
   testing::Net alone = testing::net_with_seed(1);
   DistributedDataParallel<PlacedNet> ddp(net, {.process_group = group, .bucket_cap_mb = 0.01});

@@ -40,7 +40,7 @@ class Arena {
   void* host_address(const void* device) { return host_ + (static_cast<const char*>(device) - device_); }
 
  private:
-  static constexpr std::size_t kBytes = std::size_t{8} << 30;  // never given back; pages come with their first use
+  static constexpr std::size_t kBytes = std::size_t{8} << 30;  // never freed; pages are allocated at their first use
   Arena() {
     const int file = memfd_create("fake_device", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, kBytes) != 0) throw std::system_error(errno, std::generic_category(), "memfd");

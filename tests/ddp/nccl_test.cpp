@@ -1,5 +1,5 @@
-// DDP on GPUs over NCCL, one process per GPU. Each test says why it skips where there is no NCCL or no second GPU; what
-// a program hears that asks for NCCL there is tested everywhere.
+// DDP on GPUs over NCCL, one process per GPU. Each test prints why it skips if there is no NCCL or no second GPU; the
+// error for a program that asks for NCCL without having it is tested everywhere.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -283,7 +283,7 @@ TEST(ParitySyncBatchNorm, StatisticsAreThoseOfTheGroupItWasGiven) {
   });
 }
 
-// The ranks of `absent` do not call; all others hear who they are.
+// The ranks of `absent` do not call; all others get an error that names them.
 void expect_named(int ranks, const std::vector<int>& absent, std::chrono::milliseconds timeout) {
   std::barrier<> all(ranks);
   run_ranks(ranks, [&](const Group& group) {

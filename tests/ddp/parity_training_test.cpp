@@ -336,7 +336,7 @@ struct FailingBackward : torch::autograd::Function<FailingBackward> {
   }
 };
 
-// The error comes after all gradients, before the end of backward.
+// The error happens after all gradients, before the end of backward.
 TEST(ParityTraining, AModelWhoseBackwardFailedCanBeWrappedAgain) {
   run_ranks(2, [](const Group& group) {
     const auto second = group->new_group(std::vector<int>{0, 1}, "second");

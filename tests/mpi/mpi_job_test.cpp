@@ -30,7 +30,7 @@ class MpiJob : public ::testing::TestWithParam<std::string> {
     return "";
   }
 
-  // A process that dies is the others' affair, not mpirun's.
+  // The other ranks must handle a process that dies, not mpirun.
   static std::vector<std::string> keep_others() {
     if (GetParam() == "openmpi") return {"--mca", "orte_abort_on_non_zero_status", "0", "--enable-recovery"};
     return {"-disable-auto-cleanup"};

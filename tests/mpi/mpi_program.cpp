@@ -51,7 +51,7 @@ int finalize_first(int size) {
   if (!world.ok() || sum_over(**world) != size) return 1;
   MPI_Barrier(MPI_COMM_WORLD);
   // MPICH 4.0 stops locking when MPI_Finalize starts, and aborts if another thread is in MPI at that moment: so not
-  // while ours still looks for more to do.
+  // while ours may still be polling.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   MPI_Finalize();
   const lockstep::Status later =

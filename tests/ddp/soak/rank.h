@@ -25,7 +25,7 @@ class Rank {
   void run_round();
   // Every rank's usage, in rank order.
   std::vector<Usage> gather(const Usage& mine);
-  // Rank 0's opinion.
+  // Rank 0's decision.
   bool agree(bool stop);
 
  private:
