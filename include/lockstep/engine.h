@@ -1,21 +1,32 @@
-// The engine, whole: process groups, their collectives, and the stores in which ranks meet.
+// The engine, without torch: communicators, their collectives, and stores. Link lockstep::engine.
 #pragma once
 
-#include "lockstep/base/deadline.h"
-#include "lockstep/base/secret.h"
-#include "lockstep/base/status.h"
-#include "lockstep/collectives/call_options.h"
-#include "lockstep/collectives/operation.h"
-#include "lockstep/collectives/types.h"
+// Start a job: how the ranks find each other, and whether a launcher started this process.
+#include "lockstep/rendezvous/init_options.h"
+#include "lockstep/rendezvous/launched.h"
+
+// Communicators: groups of ranks, their asynchronous operations, and registered memory.
 #include "lockstep/communicator/communicator.h"
 #include "lockstep/communicator/registered_memory.h"
 #include "lockstep/communicator/work.h"
-#include "lockstep/rendezvous/init_options.h"
-#include "lockstep/rendezvous/launched.h"
+
+// Collectives: element types, reductions, options, and operations as data.
+#include "lockstep/collectives/call_options.h"
+#include "lockstep/collectives/operation.h"
+#include "lockstep/collectives/types.h"
+
+// Stores, through which ranks find each other.
 #include "lockstep/store/file_store.h"
 #include "lockstep/store/memory_store.h"
 #include "lockstep/store/prefix_store.h"
 #include "lockstep/store/store.h"
 #include "lockstep/store/tcp_store.h"
 #include "lockstep/store/tcp_store_server.h"
+
+// Errors, deadlines, and the job's secret.
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/secret.h"
+#include "lockstep/base/status.h"
+
+// The version of Lockstep.
 #include "lockstep/version.h"

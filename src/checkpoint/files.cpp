@@ -60,7 +60,7 @@ Status size_differs(const std::string& path, std::uint64_t is, std::uint64_t exp
                 fmt::format("{} has {} bytes instead of {}: it was cut off or changed", path, is, expected));
 }
 
-// Fills `buffer` from where the file stands; an error if it ends before.
+// Fills `buffer` from the current position of the file; an error if the file is too short.
 Status read_all(int fd, std::span<std::byte> buffer, const std::string& path) {
   const std::size_t wanted = buffer.size();
   while (!buffer.empty()) {
@@ -73,7 +73,7 @@ Status read_all(int fd, std::span<std::byte> buffer, const std::string& path) {
   return {};
 }
 
-// Reads the whole file in blocks, each to where `place` says, and compares size and hash.
+// Reads the whole file in blocks, each to the memory that `place` returns, and compares size and hash.
 Status read_and_check(const OpenFile& file, const std::string& path, const FileRecord& record,
                       const std::function<std::byte*(std::uint64_t offset)>& place) {
   if (file.bytes != record.bytes) return size_differs(path, file.bytes, record.bytes);
@@ -92,29 +92,29 @@ Status read_and_check(const OpenFile& file, const std::string& path, const FileR
 }  // namespace
 
 Status file_error(int error_number, std::string_view done, const std::string& path) {
-  const auto sentence = [&](StatusCode code, std::string_view why) {
+  const auto error = [&](StatusCode code, std::string_view why) {
     return Status(code, fmt::format("{} cannot be {}: {}", path, done, why));
   };
   switch (error_number) {
     case ENOSPC:
     case EDQUOT:
-      return sentence(
+      return error(
           StatusCode::resource_exhausted,
           fmt::format("the disk or the quota is full{}; free some space, or choose another folder", free_space(path)));
     case EFBIG:
-      return sentence(StatusCode::resource_exhausted,
-                      "it would be larger than the system allows a file to be; see ulimit -f");
+      return error(StatusCode::resource_exhausted,
+                   "it would be larger than the system allows a file to be; see ulimit -f");
     case EACCES:
     case EPERM:
-      return sentence(StatusCode::unavailable, fmt::format("user {} has no permission; change the permissions, or "
-                                                           "choose another folder",
-                                                           ::geteuid()));
-    case EROFS: return sentence(StatusCode::unavailable, "the file system is read-only; choose another folder");
+      return error(StatusCode::unavailable, fmt::format("user {} has no permission; change the permissions, or "
+                                                        "choose another folder",
+                                                        ::geteuid()));
+    case EROFS: return error(StatusCode::unavailable, "the file system is read-only; choose another folder");
     case ENOTDIR:
-      return sentence(StatusCode::unavailable, "a part of this path is a file, not a folder; choose another path");
-    case ENOENT: return sentence(StatusCode::not_found, "it does not exist");
-    case EIO: return sentence(StatusCode::unavailable, "the disk reported an error; its health should be checked");
-    default: return sentence(StatusCode::unavailable, errno_text(error_number));
+      return error(StatusCode::unavailable, "a part of this path is a file, not a folder; choose another path");
+    case ENOENT: return error(StatusCode::not_found, "it does not exist");
+    case EIO: return error(StatusCode::unavailable, "the disk reported an error; its health should be checked");
+    default: return error(StatusCode::unavailable, errno_text(error_number));
   }
 }
 
@@ -127,7 +127,7 @@ std::uint64_t total_bytes(const Pieces& pieces) {
 Result<FileRecord> write_file(const std::string& folder, const std::string& name, const Pieces& pieces) {
   const std::string path = join(folder, name);
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (!fd.valid()) return file_error(errno, "made", path);
+  if (!fd.valid()) return file_error(errno, "created", path);
   Hasher hasher;
   for (std::span<const std::byte> piece : pieces) {
     while (!piece.empty()) {
@@ -137,15 +137,15 @@ Result<FileRecord> write_file(const std::string& folder, const std::string& name
       piece = piece.subspan(block.size());
     }
   }
-  if (::fsync(fd.get()) != 0) return file_error(errno, "brought to the disk", path);
+  if (::fsync(fd.get()) != 0) return file_error(errno, "flushed to the disk", path);
   return FileRecord{name, total_bytes(pieces), hasher.hex()};
 }
 
 Status sync_folder(const std::string& folder) {
   const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) return file_error(errno, "opened", folder);
-  // EINVAL: a file system that cannot sync folders, and so has no more to promise.
-  if (::fsync(fd.get()) != 0 && errno != EINVAL) return file_error(errno, "brought to the disk", folder);
+  // EINVAL: a file system that cannot sync folders, and so gives no such guarantee.
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) return file_error(errno, "flushed to the disk", folder);
   return {};
 }
 

@@ -38,7 +38,7 @@ void sign(int fd) {
 Result<FolderLock> FolderLock::take(const std::string& folder, Deadline deadline) {
   const std::string path = folder + "/.lock";
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!fd.valid()) return file_error(errno, "made", path);
+  if (!fd.valid()) return file_error(errno, "created", path);
   while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return file_error(errno, "locked", path);

@@ -1,4 +1,4 @@
-// XXH3 with 128 bits, over bytes that come in pieces.
+// XXH3 with 128 bits, over bytes that are added in pieces.
 #pragma once
 
 #include <xxhash.h>

@@ -57,7 +57,7 @@ bool is_utf8(const std::string& text) {
   }
 }
 
-// What JSON cannot say goes as an object: {"bytes": "00ff"}, {"float": "nan"}.
+// What JSON cannot represent is written as an object: {"bytes": "00ff"}, {"float": "nan"}.
 Json scalar_to_json(const Scalar& scalar) {
   if (const auto* const number = std::get_if<double>(&scalar)) {
     if (std::isfinite(*number)) return *number;
@@ -96,10 +96,10 @@ Scalar scalar_from_json(const Json& value, const std::string& name) {
     if (text == "-inf") return -kInfinity;
     return std::numeric_limits<double>::quiet_NaN();
   }
-  throw Malformed{fmt::format("its value \"{}\" is of a type that this version does not know", printable(name))};
+  throw Malformed{fmt::format("its value \"{}\" is of a type that this version does not support", printable(name))};
 }
 
-// A name must not lead out of the snapshot's folder.
+// A name must not point outside the snapshot's folder.
 bool is_plain_name(const std::string& name) {
   const auto allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||

@@ -1,5 +1,5 @@
-// A manifest: what is accepted can be written again and then says the same. A hash is rarely right by chance, so the
-// input is the part after it.
+// A manifest: what is accepted can be written again and then has the same content. A hash is rarely right by chance, so
+// the input is the part after it.
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -48,14 +48,14 @@ std::string replaced(std::string text, const std::string& what, const std::strin
   return with_hash(text.substr(begin + 1));
 }
 
-TEST(Manifest, WhatIsWrittenComesBackWithItsTypes) {
+TEST(Manifest, WhatIsWrittenIsReadBackWithItsTypes) {
   const auto parsed = parse_manifest(text_of(example()));
   ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
   EXPECT_EQ(*parsed, example());
   EXPECT_EQ(parse_manifest(text_of({})).value(), Manifest{});
 }
 
-TEST(Manifest, NumbersComeBackBitForBit) {
+TEST(Manifest, NumbersAreReadBackBitForBit) {
   Manifest manifest;
   manifest.values = {{"a", 0.1 + 0.2},
                      {"b", std::numeric_limits<double>::denorm_min()},
@@ -71,7 +71,7 @@ TEST(Manifest, NumbersComeBackBitForBit) {
     EXPECT_EQ(parsed.values.at(name), manifest.values.at(name));
 }
 
-TEST(Manifest, EveryFlippedBitAndEveryCutIsNoticed) {
+TEST(Manifest, EveryFlippedBitAndEveryTruncationIsDetected) {
   const std::string text = text_of(example());
   for (std::size_t i = 0; i < text.size(); ++i) {
     EXPECT_NE(refusal(text.substr(0, i)), "accepted") << i;

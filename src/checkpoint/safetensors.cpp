@@ -30,7 +30,7 @@ constexpr std::array kDtypes{
 };
 const DtypeRow& row(Dtype dtype) { return kDtypes[static_cast<std::size_t>(dtype)]; }
 
-// Nothing where the number does not fit or a size is negative.
+// Nothing if the number does not fit or a size is negative.
 std::optional<std::uint64_t> byte_count(const TensorInfo& info) {
   std::uint64_t bytes = element_bytes(info.dtype);
   for (const std::int64_t size : info.shape) {

@@ -79,7 +79,7 @@ struct Safetensors {
   std::map<std::string, Entry> tensors;
   Metadata metadata;
 };
-// Strict: protocol_error, saying what is wrong, unless `file` is exactly one valid file. Names of any kind, offsets
+// Strict: protocol_error with the reason, unless `file` is exactly one valid file. Names of any kind, offsets
 // without gap or overlap that cover all bytes, sizes that fit the shapes, known types. Never reads beyond `file`,
 // never allocates more than in proportion to its size.
 Result<Safetensors> parse_safetensors(std::span<const std::byte> file);

@@ -1,4 +1,4 @@
-// A safetensors file: what is accepted can be laid out again and then says the same.
+// A safetensors file: what is accepted can be written again and then has the same content.
 #include <cstddef>
 #include <cstdint>
 #include <span>

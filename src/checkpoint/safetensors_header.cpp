@@ -53,7 +53,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     }
     if (place_ != Place::tensor || field_ != "dtype") return unexpected("text");
     const auto dtype = parse_dtype(value);
-    if (!dtype) return fail_entry(fmt::format("has the type {}, which this version does not know", printable(value)));
+    if (!dtype)
+      return fail_entry(fmt::format("has the type {}, which this version does not support", printable(value)));
     entry_.info.dtype = *dtype;
     return true;
   }
@@ -134,7 +135,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 }  // namespace
 
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json) {
-  // The format wants this, and it keeps a byte order mark out, which the JSON parser would let pass.
+  // The format requires this, and it excludes a byte order mark, which the JSON parser would accept.
   if (json.empty() || json.front() != '{') {
     return Status(StatusCode::protocol_error, "the header does not begin with \"{\"");
   }

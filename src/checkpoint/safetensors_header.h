@@ -10,7 +10,7 @@
 
 namespace lockstep::checkpoint {
 
-// One tensor as its header says, unchecked against the data.
+// One tensor as described in the header, not checked against the data.
 struct HeaderEntry {
   TensorInfo info;
   std::uint64_t begin = 0;  // into the data

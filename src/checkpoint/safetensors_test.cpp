@@ -29,7 +29,7 @@ std::string refusal(const std::string& file) {
   return parsed.status().message();
 }
 
-TEST(Safetensors, WhatIsLaidOutComesBack) {
+TEST(Safetensors, WhatIsWrittenIsReadBack) {
   const std::vector<TensorInfo> infos = {{"b", Dtype::u8, {3}},       {"a", Dtype::f32, {2, 2}},
                                          {"s", Dtype::f64, {}},       {"e", Dtype::i64, {0, 5}},
                                          {"ü\"\n", Dtype::bf16, {1}}, {"c", Dtype::boolean, {1}}};
@@ -71,14 +71,14 @@ TEST(Safetensors, ReadsTheExampleOfTheSpecification) {
   EXPECT_EQ(parsed->metadata.at("foo"), "bar");
 }
 
-TEST(Safetensors, EveryNameOfADtypeIsKnown) {
+TEST(Safetensors, EveryDtypeNameIsSupported) {
   for (int i = 0; i <= static_cast<int>(Dtype::c64); ++i) {
     EXPECT_EQ(parse_dtype(to_string(static_cast<Dtype>(i))), static_cast<Dtype>(i));
   }
   EXPECT_FALSE(parse_dtype("F4").has_value());
 }
 
-TEST(Safetensors, CutOffAnywhereItIsRefused) {
+TEST(Safetensors, AFileCutOffAnywhereIsRefused) {
   const auto layout = lay_out_safetensors(std::vector<TensorInfo>{{"a", Dtype::f32, {2, 2}}, {"b", Dtype::u8, {3}}});
   ASSERT_TRUE(layout.ok());
   const std::string file = layout->head + std::string(layout->data_bytes, 'x');
@@ -87,7 +87,7 @@ TEST(Safetensors, CutOffAnywhereItIsRefused) {
   EXPECT_THAT(refusal(file + "y"), HasSubstr("1 bytes after the last tensor"));
 }
 
-TEST(Safetensors, SaysWhatIsWrongWithAHeader) {
+TEST(Safetensors, ReportsWhatIsWrongWithAHeader) {
   const auto one = [](const std::string& fields, std::size_t bytes) {
     return file_with("{\"t\":{" + fields + "}}", bytes);
   };

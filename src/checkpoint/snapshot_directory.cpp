@@ -90,14 +90,14 @@ Result<NewestSnapshot> read_newest_snapshot(const std::string& folder) {
       newest.snapshot = std::move(*snapshot);
       return newest;
     }
-    log_warn("passing over the snapshot {}: {}", path, snapshot.status().message());
+    log_warn("skipping the snapshot {}: {}", path, snapshot.status().message());
     newest.skipped_snapshots.push_back({path, snapshot.status().message()});
   }
   if (names->empty()) return newest;
   std::string reasons;
-  for (const SkippedSnapshot& passed : newest.skipped_snapshots) reasons += "; " + passed.reason;
+  for (const SkippedSnapshot& skipped : newest.skipped_snapshots) reasons += "; " + skipped.reason;
   return Status(StatusCode::protocol_error,
-                fmt::format("none of the {} snapshots in {} can be used{}; to begin anew, choose an empty folder",
+                fmt::format("none of the {} snapshots in {} can be used{}; to start over, choose an empty folder",
                             names->size(), folder, reasons));
 }
 

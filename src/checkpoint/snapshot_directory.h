@@ -2,11 +2,11 @@
 //
 //   run/snapshot-000017-step-3400/    snapshot.json, model.safetensors, ...
 //   run/snapshot-000018-step-3600/
-//   run/.lock                         who writes (folder_lock.h)
-//   run/.tmp-...                      what a writer is making or removing (snapshot_writer.h)
+//   run/.lock                         names the writer (folder_lock.h)
+//   run/.tmp-...                      what a writer is creating or removing (snapshot_writer.h)
 //
-// The serial number says which snapshot is newer, also after a return to an earlier step. Reading takes no lock: a
-// snapshot is never changed after it got its name. Calls block for as long as the disk takes. Thread-safe.
+// The serial number determines which snapshot is newer, also after a return to an earlier step. Reading takes no lock:
+// a snapshot is never changed after it got its name. Calls block for as long as the disk takes. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +52,8 @@ struct NewestSnapshot {
   std::optional<Snapshot> snapshot;
   std::vector<SkippedSnapshot> skipped_snapshots;  // newer ones, the newest first; each was also logged as a warning
 };
-// The newest that verifies. None if there are none; an error if there are some and none verifies, so that nobody
-// takes a damaged run for a new one.
+// The newest valid snapshot. None if there are none; an error if there are some and none is valid, so that a damaged
+// run is not mistaken for a new one.
 Result<NewestSnapshot> read_newest_snapshot(const std::string& folder);
 
 }  // namespace lockstep::checkpoint

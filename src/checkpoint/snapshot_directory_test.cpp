@@ -43,13 +43,13 @@ TEST(SnapshotDirectory, ReadsWhatWasWritten) {
   EXPECT_TRUE(newest->skipped_snapshots.empty());
 }
 
-TEST(SnapshotDirectory, NoneIsNoError) {
+TEST(SnapshotDirectory, HavingNoSnapshotIsNotAnError) {
   const TestFolder folder;
   EXPECT_FALSE(read_newest_snapshot(folder.path()).value().snapshot.has_value());
   EXPECT_FALSE(read_newest_snapshot(folder.path("missing")).value().snapshot.has_value());
 }
 
-TEST(SnapshotDirectory, AFileInstead) {
+TEST(SnapshotDirectory, AFileInPlaceOfTheFolderIsAnError) {
   const TestFolder folder;
   set_content(folder.path("file"), "x");
   EXPECT_THAT(read_newest_snapshot(folder.path("file")).status().message(), HasSubstr("is a file, not a folder"));
@@ -89,7 +89,7 @@ class DamagedSnapshot : public ::testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Files, DamagedSnapshot, ::testing::Values("a.bin", "b.bin", "snapshot.json"),
                          [](const auto& info) { return info.param.substr(0, info.param.find('.')); });
 
-TEST_P(DamagedSnapshot, CutOffAtAnyByteIsPassedOver) {
+TEST_P(DamagedSnapshot, CutOffAtAnyByteIsSkipped) {
   for (std::size_t size = 0; size < content_.size(); ++size) {
     set_content(file_, content_.substr(0, size));
     expect_passed_over(folder_.path(), broken_, "cut off at " + std::to_string(size));
@@ -98,7 +98,7 @@ TEST_P(DamagedSnapshot, CutOffAtAnyByteIsPassedOver) {
   expect_passed_over(folder_.path(), broken_, "longer");
 }
 
-TEST_P(DamagedSnapshot, AFlippedBitAnywhereIsPassedOver) {
+TEST_P(DamagedSnapshot, WithAFlippedBitAnywhereIsSkipped) {
   for (std::size_t i = 0; i < content_.size(); ++i) {
     std::string flipped = content_;
     flipped[i] = static_cast<char>(flipped[i] ^ (1 << (i % 8)));
@@ -109,14 +109,14 @@ TEST_P(DamagedSnapshot, AFlippedBitAnywhereIsPassedOver) {
   EXPECT_EQ(read_newest_snapshot(folder_.path()).value().snapshot->manifest.step, 2);
 }
 
-TEST_P(DamagedSnapshot, AMissingFileIsPassedOver) {
+TEST_P(DamagedSnapshot, WithAMissingFileIsSkipped) {
   std::filesystem::remove(file_);
   expect_passed_over(folder_.path(), broken_, "missing");
   std::filesystem::create_directory(file_);
   expect_passed_over(folder_.path(), broken_, "a folder instead");
 }
 
-TEST(SnapshotDirectory, IfNoneVerifiesItIsAnErrorWithAllReasons) {
+TEST(SnapshotDirectory, IfNoSnapshotIsValidTheErrorListsAllReasons) {
   const TestFolder folder;
   for (const std::int64_t step : {1, 2}) set_content(write_small(folder.path(), step).value() + "/a.bin", "x");
   const Status status = read_newest_snapshot(folder.path()).status();

@@ -36,7 +36,7 @@ void remove_tree(const std::string& path) {
 Status make_folder(const std::string& folder) {
   std::error_code error;
   const bool made = fs::create_directories(folder, error);
-  if (error) return file_error(error.value(), "made", folder);
+  if (error) return file_error(error.value(), "created", folder);
   if (!made) return {};
   const std::string parent = fs::absolute(folder, error).parent_path().string();
   return error ? file_error(error.value(), "found", folder) : sync_folder(parent);
@@ -58,7 +58,7 @@ void remove_leftovers(const std::string& folder) {
 
 // Files, manifest and the folder itself, on the disk and read back.
 Status write_contents(const std::string& path, Manifest& manifest, std::span<const OutputFile> files) {
-  if (::mkdir(path.c_str(), 0777) != 0) return file_error(errno, "made", path);
+  if (::mkdir(path.c_str(), 0777) != 0) return file_error(errno, "created", path);
   manifest.files.clear();
   for (const OutputFile& file : files) {
     auto record = write_file(path, file.name, file.pieces);
@@ -74,7 +74,7 @@ Status write_contents(const std::string& path, Manifest& manifest, std::span<con
   return sync_folder(path);
 }
 
-// Keeps the newest `keep` that are whole at a glance, and damaged ones that are newer than the last of these.
+// Keeps the newest `keep` that pass a quick check, and damaged ones that are newer than the last of these.
 void remove_old(const std::string& folder, const std::vector<SnapshotName>& names, int keep) {
   bool renamed = false;
   std::vector<std::string> doomed;

@@ -1,8 +1,8 @@
 // Writes a snapshot so that a crash at any point leaves the older ones as they were.
 //
 // The files are written to a folder with a temporary name, fsynced, read back and compared with their hashes; then the
-// folder gets its name, and the folder around it is fsynced. Only then older snapshots are removed: first they lose
-// their name, then their files. Temporary folders of writers that died are removed by the next one.
+// folder is renamed, and the folder around it is fsynced. Only then older snapshots are removed: first they are
+// renamed, then their files are deleted. Temporary folders of writers that died are removed by the next one.
 #pragma once
 
 #include <chrono>
@@ -23,12 +23,12 @@ struct OutputFile {
 struct WriteOptions {
   // How many whole snapshots to keep, this one included; at least 1. Damaged ones do not count.
   int keep_last = 3;
-  // How long another writer to the same folder is waited for.
+  // How long to wait for another writer to the same folder.
   std::chrono::milliseconds lock_timeout{30'000};
 };
 
 // Returns the path of the new snapshot, which is durable and verified; its manifest is `manifest` with `files`, the
-// time and our version filled in. The folder is made if need be. Blocks for as long as the disk takes. On an error
+// time and our version filled in. The folder is created if necessary. Blocks for as long as the disk takes. On an error
 // nothing is left of the new snapshot, and the older ones are untouched: resource_exhausted (disk full), unavailable
 // (permission, read-only, a file in the way, ...), already_exists (another process writes), protocol_error (the disk
 // returned other bytes than were written). That an old snapshot could not be removed is only logged.

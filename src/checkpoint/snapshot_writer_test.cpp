@@ -19,7 +19,7 @@ using testing::set_content;
 using testing::TestFolder;
 using testing::write_small;
 
-TEST(SnapshotWriter, MakesTheFolderAndLeavesNothingTemporary) {
+TEST(SnapshotWriter, CreatesTheFolderAndLeavesNoTemporaryFiles) {
   const TestFolder folder;
   const std::string inner = folder.path("a") + "/b/c";
   ASSERT_TRUE(write_small(inner, 5).ok());
@@ -58,7 +58,7 @@ TEST(SnapshotWriter, RemovesWhatDeadWritersLeft) {
   EXPECT_THAT(folder.names(), ElementsAre("notes.txt", "snapshot-000001-step-7"));
 }
 
-TEST(SnapshotWriter, AFileInTheWayIsASentence) {
+TEST(SnapshotWriter, AFileInPlaceOfTheFolderIsReported) {
   const TestFolder folder;
   set_content(folder.path("file"), "x");
   for (const std::string& path : {folder.path("file"), folder.path("file/deeper")}) {

@@ -1,5 +1,5 @@
 // Every difference between the LibTorch versions that Lockstep builds with (1.13 to 2.14), c10d included; nothing else
-// looks at LibTorch's version, but for the alias C10dBackend of lockstep/ddp/backends.h.
+// depends on LibTorch's version, except for the alias C10dBackend of lockstep/ddp/backends.h.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -42,7 +42,7 @@ class PostHook : public torch::autograd::FunctionPostHook {
   std::function<void(const at::Tensor&)> function_;
 };
 
-// A pre hook that only wants to know that backward has reached a node.
+// A pre hook that only reports that backward has reached a node.
 class PreHook : public torch::autograd::FunctionPreHook {
  public:
   explicit PreHook(std::function<void()> function) : function_(std::move(function)) {}
@@ -97,7 +97,7 @@ inline void at_end_of_backward(std::function<void()> function) {
   torch::autograd::Engine::get_default_engine().queue_callback(std::move(function));
 }
 
-// What an optimizer's state() knows a parameter by: the address of its implementation, as text until 2.0.
+// The key of a parameter in an optimizer's state(): the address of its implementation, as text until 2.0.
 template <typename Optimizer = torch::optim::Optimizer>
 auto optimizer_state_key(const at::Tensor& parameter) {
   using Key = std::remove_cvref_t<decltype(std::declval<Optimizer&>().state().begin()->first)>;
@@ -128,7 +128,7 @@ class WrappingAllocator : public c10::Allocator {
   c10::Allocator* wrapped_;
 };
 
-// Types of one byte, where this LibTorch has them.
+// Types of one byte, if this LibTorch has them.
 #if LOCKSTEP_TORCH_AT_LEAST(2, 1)
 inline constexpr std::optional<at::ScalarType> kFloat8_e4m3fn = at::kFloat8_e4m3fn;
 inline constexpr std::optional<at::ScalarType> kFloat8_e5m2 = at::kFloat8_e5m2;
@@ -137,15 +137,15 @@ inline constexpr std::optional<at::ScalarType> kFloat8_e4m3fn;
 inline constexpr std::optional<at::ScalarType> kFloat8_e5m2;
 #endif
 
-// The variable that tells ProcessGroupNCCL what to do about an error.
+// The environment variable that controls how ProcessGroupNCCL handles an error.
 #if LOCKSTEP_TORCH_AT_LEAST(2, 2)
 inline constexpr const char* kNcclErrorHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 #else
 inline constexpr const char* kNcclErrorHandling = "NCCL_ASYNC_ERROR_HANDLING";
 #endif
 
-// What `Engine`, a class of c10d, does for itself to say goodbye and to abort, where it can; versions have these with
-// other signatures, or not at all.
+// How `Engine`, a class of c10d, shuts down and aborts, if it can; versions have these functions with different
+// signatures, or not at all.
 template <typename Engine>
 void shut_down_engine(Engine& engine) {
   if constexpr (requires { engine.Engine::shutdown(); }) engine.Engine::shutdown();

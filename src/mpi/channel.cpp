@@ -18,7 +18,7 @@ Work Channel::submit(ChannelOperation operation) {
     const std::lock_guard lock(mutex_);
     failure = failure_;
     if (failure.ok()) {
-      if (operation.collective) operation.sequence = ++standing_.issued;
+      if (operation.collective) operation.sequence = ++progress_.issued;
       ++pending_;
       submitted_.push_back(std::move(operation));
     }
@@ -31,13 +31,13 @@ Work Channel::submit(ChannelOperation operation) {
   return Work(work);
 }
 
-void Channel::fail(const Status& reason, bool tell_others) {
+void Channel::fail(const Status& reason, bool notify_peers) {
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.ok()) return;
     failure_ = reason;
   }
-  if (tell_others && settings_.tell_others) settings_.tell_others(reason);
+  if (notify_peers && settings_.notify_peers) settings_.notify_peers(reason);
   settings_.wake();
 }
 
@@ -46,9 +46,9 @@ Status Channel::failure() const {
   return failure_;
 }
 
-Standing Channel::standing() const {
+ChannelProgress Channel::progress() const {
   const std::lock_guard lock(mutex_);
-  return standing_;
+  return progress_;
 }
 
 void Channel::drain() {
@@ -148,7 +148,7 @@ void Channel::check() {
   const auto expired = [&](const ChannelOperation& operation) { return operation.deadline.when() <= now; };
   for (const ChannelOperation& operation : running_) {
     if (!expired(operation)) continue;
-    if (!operation.collective || !settings_.ask_who_is_missing) {
+    if (!operation.collective || !settings_.find_missing_ranks) {
       return fail(Status(StatusCode::timed_out,
                          fmt::format("{}: not complete within {}", describe(operation), operation.timeout)),
                   true);
@@ -156,11 +156,11 @@ void Channel::check() {
     if (std::exchange(expired_, true)) continue;
     {
       const std::lock_guard lock(mutex_);
-      standing_.expired = now;
+      progress_.expired = now;
     }
-    settings_.ask_who_is_missing();
+    settings_.find_missing_ranks();
   }
-  // One that waits for its turn has its own deadline; the one in front of it is what holds it up.
+  // One that waits for its turn has its own deadline; the one in front of it causes the delay.
   for (const ChannelOperation& operation : waiting_) {
     if (expired(operation) && !expired_ && !running_.empty()) {
       return fail(Status(StatusCode::timed_out,
@@ -180,8 +180,8 @@ void Channel::end(ChannelOperation operation, const Status& outcome) {
   if (operation.collective) set_front();
   if (operation.collective && outcome.ok()) {
     const std::lock_guard lock(mutex_);
-    standing_.done = operation.sequence;
-    standing_.done_text = operation.text;
+    progress_.done = operation.sequence;
+    progress_.done_text = operation.text;
   }
   work->complete(outcome);
   const std::lock_guard lock(mutex_);
@@ -215,13 +215,13 @@ void Channel::set_front() {
     if (operation.collective) front = &operation;
   }
   const std::lock_guard lock(mutex_);
-  if (expired_ && (front == nullptr || front->sequence != standing_.front)) {  // it came after all
+  if (expired_ && (front == nullptr || front->sequence != progress_.front)) {  // it completed after all
     expired_ = false;
-    standing_.expired.reset();
+    progress_.expired.reset();
   }
-  standing_.front = front != nullptr ? front->sequence : 0;
-  standing_.text = front != nullptr ? front->text : "";
-  standing_.front_issued = front != nullptr ? front->issued : Deadline::Clock::time_point{};
+  progress_.front = front != nullptr ? front->sequence : 0;
+  progress_.text = front != nullptr ? front->text : "";
+  progress_.front_issued = front != nullptr ? front->issued : Deadline::Clock::time_point{};
 }
 
 std::string Channel::describe(const ChannelOperation& operation) const {

@@ -14,34 +14,34 @@
 
 namespace lockstep::mpi {
 
-// How far a rank has come with the collectives of a group, for those who wait for it.
-struct Standing {
+// A rank's progress in the collectives of a group, for the ranks that wait for it.
+struct ChannelProgress {
   std::uint64_t issued = 0;    // number of the last collective that the program issued
   std::uint64_t front = 0;     // number of the oldest that is not complete; 0: none
   std::string text;            // of the oldest
   std::uint64_t done = 0;      // number of the last that has succeeded; 0: none
   std::string done_text = {};  // of that one
   Deadline::Clock::time_point front_issued = {};
-  std::optional<Deadline::Clock::time_point> expired = {};  // when the deadline of the oldest was seen to have passed
+  std::optional<Deadline::Clock::time_point> expired = {};  // when the expired deadline of the oldest was detected
 
-  friend bool operator==(const Standing&, const Standing&) = default;
+  friend bool operator==(const ChannelProgress&, const ChannelProgress&) = default;
 };
 
 // Collectives run one after the other, in the order of issue, each started when the one before is complete; sends and
-// receives start at once. A failure ends all pending and later operations of the channel: MPI cannot take a collective
-// back, so what was started is abandoned, with its memory, and no call of MPI is made for the channel again.
+// receives start at once. A failure ends all pending and later operations of the channel: MPI cannot cancel a
+// collective, so what was started is abandoned, with its memory, and MPI is never called for the channel again.
 class Channel {
  public:
   struct Settings {
     const lockstep_mpi_plugin* mpi = nullptr;
     std::string name;  // "group 'world' (4 ranks, Open MPI v4.1.4)": the start of every error
-    // Ok while all ranks live. Called every few milliseconds while something is pending. May be empty.
+    // Ok while all ranks are alive. Called every few milliseconds while something is pending. May be empty.
     std::function<Status()> health = {};
-    // Something happened here that ends the group: tells the other ranks. Called once. May be empty.
-    std::function<void(const Status&)> tell_others = {};
-    // A collective's deadline has passed. Whoever finds out who is missing calls fail(). Empty: the channel fails by
-    // itself.
-    std::function<void()> ask_who_is_missing = {};
+    // Notifies the other ranks of an error here that ends the group. Called once. May be empty.
+    std::function<void(const Status&)> notify_peers = {};
+    // A collective's deadline has passed. Must lead to a call of fail() that names the missing ranks. Empty: the
+    // channel fails by itself.
+    std::function<void()> find_missing_ranks = {};
     std::function<void()> wake = {};  // there is something for the progress thread to do
     // Takes what MPI may still write to. Never returns it.
     std::function<void(std::vector<ChannelOperation>)> abandon = {};
@@ -50,10 +50,10 @@ class Channel {
 
   // From any thread. After a failure the Work is complete at once, with it.
   Work submit(ChannelOperation operation);
-  // Ends the channel here; the first reason counts. With `tell_others` the other ranks hear of it.
-  void fail(const Status& reason, bool tell_others);
+  // Ends the channel here; the first reason counts. With `notify_peers` the other ranks are notified.
+  void fail(const Status& reason, bool notify_peers);
   Status failure() const;
-  Standing standing() const;
+  ChannelProgress progress() const;
   // Blocks until nothing is pending: at most until the last deadline.
   void drain();
 
@@ -79,14 +79,14 @@ class Channel {
   std::condition_variable idle_;
   std::vector<ChannelOperation> submitted_;  // guarded by mutex_
   Status failure_;                           // guarded by mutex_
-  Standing standing_;                        // guarded by mutex_
+  ChannelProgress progress_;                 // guarded by mutex_
   std::size_t pending_ = 0;                  // guarded by mutex_
 
   // Of the progress thread.
   std::deque<ChannelOperation> waiting_;   // collectives that have not started
   std::vector<ChannelOperation> running_;  // at most one collective
   bool collective_runs_ = false;
-  bool expired_ = false;  // a deadline has passed, and the channel lives on until somebody says who is missing
+  bool expired_ = false;  // a deadline has passed, and the channel waits for fail() with the missing ranks
 };
 
 }  // namespace lockstep::mpi

@@ -1,4 +1,4 @@
-// One operation on its way through the progress thread.
+// One operation of the progress thread.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ struct ChannelOperation {
   std::function<int(lockstep_mpi_request**)> then = {};
   // After success, on the progress thread; `received` counts for recv. May be empty.
   std::function<Status(std::size_t received)> finish = {};
-  // What the buffers live in. Kept until MPI is done with them: where a failed group leaves a request behind, for ever.
+  // Owns the buffers. Kept until MPI has finished with them; for ever, if a failed group leaves a request behind.
   std::shared_ptr<void> memory = {};
 
   // Set by the channel.

@@ -1,4 +1,4 @@
-// A channel over an MPI of this file, whose requests end when the test says so.
+// A channel over an MPI of this file, whose requests end when the test chooses.
 #include "mpi/channel.h"
 
 #include <gmock/gmock.h>
@@ -47,7 +47,7 @@ class MpiChannel : public ::testing::Test {
 
   const lockstep_mpi_plugin mpi_ = scripted_mpi();
   Status health_;
-  Status told_;
+  Status notified_;
   int start_code_ = 0;
   int questions_ = 0;
   std::vector<std::string> started_;
@@ -55,8 +55,8 @@ class MpiChannel : public ::testing::Test {
   Channel channel_{{.mpi = &mpi_,
                     .name = "group 'g'",
                     .health = [this] { return health_; },
-                    .tell_others = [this](const Status& reason) { told_ = reason; },
-                    .ask_who_is_missing = [this] { ++questions_; },
+                    .notify_peers = [this](const Status& reason) { notified_ = reason; },
+                    .find_missing_ranks = [this] { ++questions_; },
                     .wake = [] {},
                     .abandon = [this](std::vector<ChannelOperation> left) { abandoned_ = std::move(left); }}};
   lockstep_mpi_request first_, second_;
@@ -76,7 +76,7 @@ TEST_F(MpiChannel, AnOperationOfTwoCallsIsOneOperation) {
   channel_.advance();
   EXPECT_THAT(started_, ElementsAre("a", "a, second call"));
   EXPECT_FALSE(work.is_completed());
-  EXPECT_EQ(channel_.standing().front, 1U);
+  EXPECT_EQ(channel_.progress().front, 1U);
   second_.done = true;
   channel_.advance();
   EXPECT_TRUE(work.is_completed());
@@ -92,7 +92,7 @@ TEST_F(MpiChannel, ASecondCallThatFailsEndsTheGroup) {
   first_.done = true;
   channel_.advance();
   EXPECT_TRUE(work.is_completed());
-  EXPECT_THAT(told_.message(), HasSubstr("operation #1, a: MPI returned error 7: text of 7"));
+  EXPECT_THAT(notified_.message(), HasSubstr("operation #1, a: MPI returned error 7: text of 7"));
   EXPECT_FALSE(channel_.busy());
 }
 
@@ -101,8 +101,8 @@ TEST_F(MpiChannel, CollectivesRunOneAfterTheOther) {
   const Work second = channel_.submit(operation("b", &second_));
   EXPECT_TRUE(channel_.advance());
   EXPECT_THAT(started_, ElementsAre("a"));
-  EXPECT_EQ(channel_.standing().front, 1U);
-  EXPECT_EQ(channel_.standing().issued, 2U);
+  EXPECT_EQ(channel_.progress().front, 1U);
+  EXPECT_EQ(channel_.progress().issued, 2U);
   second_.done = first_.done = true;
   EXPECT_TRUE(channel_.advance());
   EXPECT_TRUE(first.is_completed());
@@ -110,7 +110,7 @@ TEST_F(MpiChannel, CollectivesRunOneAfterTheOther) {
   EXPECT_TRUE(channel_.advance());
   EXPECT_TRUE(second.is_completed());
   EXPECT_FALSE(channel_.busy());
-  EXPECT_EQ(channel_.standing().front, 0U);
+  EXPECT_EQ(channel_.progress().front, 0U);
 }
 
 TEST_F(MpiChannel, MessagesDoNotWaitForCollectives) {
@@ -121,20 +121,20 @@ TEST_F(MpiChannel, MessagesDoNotWaitForCollectives) {
   const Work sent = channel_.submit(std::move(message));
   channel_.advance();
   EXPECT_TRUE(sent.is_completed());
-  EXPECT_EQ(channel_.standing().issued, 1U);
+  EXPECT_EQ(channel_.progress().issued, 1U);
 }
 
-TEST_F(MpiChannel, AnErrorOfMpiIsToldToAllInItsWords) {
+TEST_F(MpiChannel, AnErrorOfMpiReachesAllRanksWithItsMessage) {
   const Work work = channel_.submit(operation("a", &first_));
   first_.code = 15;
   first_.done = true;
   channel_.advance();
   EXPECT_THAT(work.error().message(), AllOf(HasSubstr("group 'g': operation #1, a"), HasSubstr("text of 15")));
-  EXPECT_EQ(told_, work.error());
+  EXPECT_EQ(notified_, work.error());
   EXPECT_EQ(channel_.submit(operation("b", &second_)).error(), work.error());
 }
 
-TEST_F(MpiChannel, AnErrorAtTheStartCountsToo) {
+TEST_F(MpiChannel, AnErrorWhenAnOperationStartsCountsToo) {
   start_code_ = 3;
   const Work work = channel_.submit(operation("a", &first_));
   channel_.advance();
@@ -156,20 +156,20 @@ TEST_F(MpiChannel, ALostPeerEndsAllAndMemoryInUseIsKept) {
   ASSERT_EQ(abandoned_.size(), 1U);
   EXPECT_EQ(abandoned_[0].request, &first_);
   EXPECT_EQ(memory.use_count(), 2);
-  EXPECT_TRUE(told_.ok()) << "the others know it themselves";
+  EXPECT_TRUE(notified_.ok()) << "the others know it themselves";
   channel_.drain();
 }
 
-TEST_F(MpiChannel, ADeadlineAsksOnceWhoIsMissing) {
+TEST_F(MpiChannel, ADeadlineAsksOnceForTheMissingRanks) {
   channel_.submit(operation("a", &first_, milliseconds(0)));
   channel_.advance();
   channel_.check();
   channel_.check();
   EXPECT_EQ(questions_, 1);
-  EXPECT_TRUE(channel_.standing().expired.has_value());
+  EXPECT_TRUE(channel_.progress().expired.has_value());
   first_.done = true;  // it comes after all
   channel_.advance();
-  EXPECT_FALSE(channel_.standing().expired.has_value());
+  EXPECT_FALSE(channel_.progress().expired.has_value());
   EXPECT_TRUE(channel_.failure().ok());
 }
 

@@ -43,12 +43,12 @@ std::shared_ptr<MpiCommunicator> MpiCommunicator::make(const MpiWorld& world, co
             job->engine->note(health);
             return health;
           },
-      .tell_others =
+      .notify_peers =
           [watched, job](const Status& reason) {
             job->engine->note(reason);
             if (const auto watch = watched.lock()) watch->abort(reason);
           },
-      .ask_who_is_missing = [job] { job->supervisor->wake(); },
+      .find_missing_ranks = [job] { job->supervisor->wake(); },
       .wake = [job] { job->engine->wake(); },
       .abandon = [job](std::vector<ChannelOperation> left) { job->engine->abandon(std::move(left)); }});
   job->engine->add(state->channel);
@@ -62,7 +62,7 @@ std::shared_ptr<MpiCommunicator> MpiCommunicator::make(const MpiWorld& world, co
 
 MpiCommunicator::~MpiCommunicator() {
   if (state_->job->engine->on_progress_thread()) {
-    // The last holder was a continuation. The progress thread cannot wait for itself.
+    // The last owner was a continuation. The progress thread cannot wait for itself.
     std::thread([state = state_] { close(*state); }).detach();
   } else {
     close(*state_);
@@ -94,7 +94,7 @@ Result<std::shared_ptr<MpiCommunicator>> MpiCommunicator::new_group(std::span<co
   MpiWorld world{.job = state_->job, .comm = nullptr, .watch = nullptr};
   const std::vector<int> list(ranks.begin(), ranks.end());
   try {
-    // First, because it checks the list and waits for the members with a deadline; making a communicator cannot.
+    // First, because it checks the list and waits for the members with a deadline; creating a communicator cannot.
     world.watch = state_->watch->new_group(list, name);
   } catch (const Error& error) {
     return error.status();

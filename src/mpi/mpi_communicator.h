@@ -1,4 +1,4 @@
-// Ranks that communicate over MPI: what a process group is made of. Torch-free.
+// Ranks that communicate over MPI. MpiGroup builds a process group on it. Without torch.
 #pragma once
 
 #include <memory>
@@ -14,10 +14,10 @@ namespace lockstep::mpi {
 
 // The contract of the calls is Communicator's (lockstep/communicator/communicator.h), with these differences:
 // - avg is the sum, divided.
-// - Whether all ranks get the same bits, and the same in every run, is MPI's affair; but sums and products of 16-bit
+// - Whether all ranks get the same bits, and the same in every run, is up to MPI; but sums and products of 16-bit
 //   floats are Lockstep's own (half_reduction.h).
-// - Ranks that call different operations are found out after a second where MPI waits; where MPI completes them, nobody
-// notices.
+// - Ranks that call different operations are detected after a second if MPI waits; if MPI completes them, they are not
+//   detected.
 // - After a failure memory that MPI may still write to is never freed.
 // - A call takes at most 2^31 - 1 elements; tags are from 0 to what MPI allows (at least 32767).
 // `memory` keeps the buffers alive until the operation is over. Thread-safe.
@@ -25,7 +25,7 @@ class MpiCommunicator {
  public:
   static Result<std::shared_ptr<MpiCommunicator>> create_world(const std::string& backend,
                                                                const CommunicatorOptions& options);
-  // Finishes what was issued, within its deadlines, and leaves the group.
+  // Waits for the operations that were issued, within their deadlines, and leaves the group.
   ~MpiCommunicator();
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
@@ -46,7 +46,7 @@ class MpiCommunicator {
   Status health() const;
 
  private:
-  // What outlives the communicator where its last holder is the progress thread.
+  // What outlives the communicator if its last owner is the progress thread.
   struct State {
     std::shared_ptr<MpiJob> job;
     std::shared_ptr<Communicator> watch;

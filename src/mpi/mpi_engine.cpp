@@ -21,7 +21,7 @@ using Clock = Deadline::Clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// How the progress thread waits while something is pending: it looks without a pause, then gives way to others, then
+// How the progress thread waits while something is pending: it polls without a pause, then yields, then
 // sleeps. Training computes on the same cores.
 constexpr microseconds kSpin{20};
 constexpr microseconds kYield{1500};
@@ -31,14 +31,14 @@ constexpr milliseconds kLong{20};  // after which sleeps are long
 // Nothing is pending here, but peers may wait for bytes that MPI still holds in this process.
 constexpr milliseconds kIdleSleep{20};
 constexpr milliseconds kCheckInterval{2};
-// How long a process that exits waits for the others in MPI_Finalize: where all groups were destroyed, and where
-// one is in use or has failed.
+// How long a process that exits waits for the others in MPI_Finalize: if all groups were destroyed, and if one is in
+// use or has failed.
 constexpr std::chrono::minutes kFinalizeLimit{5};
 constexpr std::chrono::seconds kFinalizeLimitInDoubt{5};
 constexpr std::chrono::seconds kAfterAnEnd{2};
-constexpr milliseconds kInVainInterval{100};
+constexpr milliseconds kHopelessInterval{100};
 
-// What MPI may use as long as the process lives: never destroyed.
+// What MPI may use until the process ends: never destroyed.
 struct Abandoned {
   std::mutex mutex;
   std::vector<ChannelOperation> operations;       // guarded by mutex
@@ -97,7 +97,7 @@ Result<std::shared_ptr<MpiEngine>> MpiEngine::acquire(const std::string& backend
   auto engine = std::make_shared<MpiEngine>(*plugin);
   const Status started = engine->start(deadline);
   if (!started.ok()) {
-    // The thread sits in MPI_Init, or MPI has started and is of no use: it cannot start again.
+    // The thread is blocked in MPI_Init, or MPI has started and cannot be used: it cannot start again.
     if (started.code() == StatusCode::timed_out || (engine->world_.size > 0 && engine->world_.by_program == 0)) {
       here.broken = started;
       here.kept = std::move(engine);
@@ -162,7 +162,7 @@ Status MpiEngine::check_threads() const {
               "the program has started MPI ({}) with {}, but backend \"mpi\" needs at least {}, because a thread of "
               "its own "
               "makes the calls: call MPI_Init_thread with MPI_THREAD_MULTIPLE (MPI_THREAD_SERIALIZED, if the program "
-              "makes no calls of MPI while a process group lives), or leave starting MPI to init_process_group()",
+              "makes no calls of MPI while a process group exists), or leave starting MPI to init_process_group()",
               world_.version, level_name(world_.threads), level_name(needed))};
 }
 
@@ -178,7 +178,7 @@ MpiEngine::~MpiEngine() {
 }
 
 Status MpiEngine::run(std::string_view what, std::function<int()> call, Deadline deadline,
-                      const std::function<bool()>& in_vain) {
+                      const std::function<bool()>& hopeless) {
   auto result = std::make_shared<std::promise<int>>();
   std::future<int> outcome = result->get_future();
   {
@@ -188,10 +188,10 @@ Status MpiEngine::run(std::string_view what, std::function<int()> call, Deadline
   }
   wake();
   const auto next_look = [&] {
-    return in_vain ? std::min(deadline.when(), Clock::now() + kInVainInterval) : deadline.when();
+    return hopeless ? std::min(deadline.when(), Clock::now() + kHopelessInterval) : deadline.when();
   };
   while (outcome.wait_until(next_look()) != std::future_status::ready) {
-    if (!deadline.expired() && !(in_vain && in_vain())) continue;
+    if (!deadline.expired() && !(hopeless && hopeless())) continue;
     return {StatusCode::timed_out, fmt::format("{}: MPI did not return in time", what)};
   }
   int code = 0;
@@ -222,14 +222,14 @@ Result<lockstep_mpi_comm*> MpiEngine::copy_world(Deadline deadline) {
       std::this_thread::sleep_for(kShortSleep);
     }
   };
-  // A little longer than the loop above, whose answer is the better one.
+  // A little longer than the loop above, whose error is more precise.
   const Status made =
       run("copying MPI_COMM_WORLD", make, Deadline::after(deadline.remaining() + std::chrono::seconds(2)));
   if (made.code() == StatusCode::timed_out || (made.ok() && copy->timed_out)) {
     set_failed();
     return Status(
         StatusCode::timed_out,
-        fmt::format("not all {} processes of the job came in time: every process that mpirun started must call "
+        fmt::format("not all {} processes of the job joined in time: every process that mpirun started must call "
                     "init_process_group() with this backend",
                     world_.size));
   }
@@ -364,11 +364,11 @@ void MpiEngine::retire(const Status& reason) {
     return;
   }
   lock.unlock();
-  // Nobody serves them any more.
+  // No thread serves them any more.
   for (const auto& channel : channels) channel->advance();
 }
 
-// The program finalises MPI. It does so on a thread of its own; ours does it only when no group lives.
+// The program finalises MPI. It does so on a thread of its own; ours does it only when no group exists.
 void MpiEngine::at_finalize() {
   std::shared_ptr<MpiEngine> engine;
   {
@@ -407,18 +407,18 @@ void MpiEngine::finish_at_exit() {
     stopping_ = true;
     return code;
   };
-  // A process that has ended without MPI_Finalize never comes; one that has, ends when all have come.
+  // A process that has ended without MPI_Finalize never reaches it; one that reaches it ends when all have.
   std::optional<Clock::time_point> first_end;
-  const auto in_vain = [&] {
+  const auto hopeless = [&] {
     if (!first_end && a_process_has_ended()) first_end = Clock::now();
     return first_end && Clock::now() - *first_end > kAfterAnEnd;
   };
   const Deadline deadline = Deadline::after(in_doubt ? Clock::duration(kFinalizeLimitInDoubt) : kFinalizeLimit);
-  const Status ended = run("MPI_Finalize", finalize, deadline, in_vain);
+  const Status ended = run("MPI_Finalize", finalize, deadline, hopeless);
   if (ended.ok()) {
     thread_.join();  // it makes no more calls, and ends
   } else {
-    log_warn("{}; not all processes have come to their end", ended.to_string());
+    log_warn("{}; not all processes have reached MPI_Finalize", ended.to_string());
   }
 }
 

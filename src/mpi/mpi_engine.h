@@ -1,12 +1,12 @@
 // MPI in this process: one thread that makes all calls of MPI.
 //
-// Who starts MPI, and what follows from it:
-// - The engine, where the program has not: on the progress thread, which then also ends it, when the process exits (MPI
+// MPI is started
+// - by the engine, if the program has not: on the progress thread, which then also ends it when the process exits (MPI
 //   can start only once in a process). MPI_THREAD_FUNNELED is enough, because no other thread calls MPI.
-// - The program, before: then the progress thread is not the one that started MPI, so that MPI_THREAD_SERIALIZED is
-//   the least that will do, and the program must make no calls of MPI while a group lives; with MPI_THREAD_MULTIPLE
+// - by the program, before: then the progress thread is not the one that started MPI, so at least
+//   MPI_THREAD_SERIALIZED is needed, and the program must not call MPI while a group exists; with MPI_THREAD_MULTIPLE
 //   it may. The engine never finalises MPI then; its thread ends with the last group. A program that finalises
-//   MPI while a group lives ends the group: the thread stops before MPI_Finalize does anything.
+//   MPI while a group exists ends the group: the thread stops before MPI_Finalize does anything.
 #pragma once
 
 #include <atomic>
@@ -27,12 +27,13 @@ namespace lockstep::mpi {
 
 class MpiEngine {
  public:
-  // The engine of this process: the one that is there, or a new one. Loads the plug-in and starts MPI, which waits for
-  // all processes of the job; timed_out says so. invalid_argument: the thread level is too low, with what to do.
+  // The engine of this process: the existing one, or a new one. Loads the plug-in and starts MPI, which waits for all
+  // processes of the job: timed_out if they do not all arrive. invalid_argument: the thread level is too low; suggests
+  // what to do.
   static Result<std::shared_ptr<MpiEngine>> acquire(const std::string& backend, const Environment& environment,
                                                     Deadline deadline);
   explicit MpiEngine(Plugin plugin) : plugin_(std::move(plugin)) {}
-  // Stops the thread. Only where the program started MPI: else the engine lives as long as the process.
+  // Stops the thread. Only if the program started MPI: else the engine exists as long as the process.
   ~MpiEngine();
   MpiEngine(const MpiEngine&) = delete;
   MpiEngine& operator=(const MpiEngine&) = delete;
@@ -40,28 +41,28 @@ class MpiEngine {
   const lockstep_mpi_plugin& mpi() const { return *plugin_.table; }
   const lockstep_mpi_world& world() const { return world_; }
 
-  // Runs `call` on the progress thread and waits. Ok if it returned 0, else MPI's error in words, with `what` before
+  // Runs `call` on the progress thread and waits. Ok if it returned 0, else MPI's error message, with `what` before
   // it. timed_out: it may still run, so it must own what it uses. closed: the engine has stopped.
-  // `in_vain` (may be empty) is asked now and then whether waiting is of any use.
+  // `hopeless` (may be empty) is called at intervals; if it returns true, the wait ends.
   Status run(std::string_view what, std::function<int()> call, Deadline deadline,
-             const std::function<bool()>& in_vain = {});
+             const std::function<bool()>& hopeless = {});
   // A copy of MPI_COMM_WORLD. All processes of the job call it.
   Result<lockstep_mpi_comm*> copy_world(Deadline deadline);
 
-  // From now on the progress thread serves the channel; after remove() it does not know it.
+  // The progress thread serves the channel between add() and remove().
   void add(std::shared_ptr<Channel> channel);
   void remove(const std::shared_ptr<Channel>& channel);
   void wake();
-  // MPI will not be used again nor finalised: a process is gone or requests are left behind, and MPI_Finalize may wait
-  // for ever.
+  // MPI will neither be used again nor finalised: a process was lost or requests are left behind, and MPI_Finalize may
+  // wait for ever.
   void set_failed() { failed_ = true; }
-  // A group has failed here, perhaps worse elsewhere: MPI_Finalize gets a few seconds only.
+  // A group has failed here, perhaps because of a worse failure elsewhere: MPI_Finalize has only a few seconds.
   void set_doubtful() { doubtful_ = true; }
-  // Both, as the reason says.
+  // One of the two, depending on the reason.
   void note(const Status& failure);
   // The processes of the job, so that MPI_Finalize does not wait for one that has ended.
   void set_processes(MemberRecord self, std::vector<MemberRecord> all);
-  // Keeps the memory of requests that MPI still has, for ever.
+  // Keeps the memory of requests that MPI still holds, for ever.
   void abandon(std::vector<ChannelOperation> operations);
   // Keeps the communicator of a group that has failed: MPI is not called for it any more.
   static void abandon(lockstep_mpi_comm* communicator);
@@ -92,7 +93,7 @@ class MpiEngine {
   std::condition_variable changed_;
   bool woken_ = false;                              // guarded by mutex_
   bool stopping_ = false;                           // guarded by mutex_
-  bool stopped_ = false;                            // guarded by mutex_: no call of MPI will come any more
+  bool stopped_ = false;                            // guarded by mutex_: MPI will not be called any more
   std::vector<std::function<void()>> tasks_;        // guarded by mutex_
   std::vector<std::shared_ptr<Channel>> channels_;  // guarded by mutex_
   MemberRecord self_;                               // guarded by mutex_

@@ -19,14 +19,14 @@
 namespace lockstep::mpi {
 namespace {
 
-// What each process tells all others over MPI before there is a store.
+// What each process sends to all others over MPI before there is a store.
 struct Introduction {
   std::array<char, 256> host{};
   std::array<char, 256> network{};    // equal for processes that reach each other over loopback
   std::array<char, 256> processes{};  // equal for processes whose pids can be compared
   std::int64_t pid = 0;
 };
-// What rank 0 tells all others.
+// What rank 0 sends to all others.
 struct Invitation {
   std::array<char, 128> address{};
   std::array<char, 128> secret{};
@@ -40,7 +40,7 @@ void put(std::array<char, size>& field, const std::string& text) {
   field[length] = '\0';
 }
 
-// A collective of the first minutes: on the progress thread, nobody but the deadline ends it.
+// A collective before the watch group exists: on the progress thread, only the deadline ends it.
 Status exchange(const std::shared_ptr<MpiEngine>& engine, const char* what, const std::shared_ptr<void>& memory,
                 std::function<int(lockstep_mpi_request**)> start, Deadline deadline) {
   auto done = std::make_shared<int>(0);
@@ -64,7 +64,7 @@ Status exchange(const std::shared_ptr<MpiEngine>& engine, const char* what, cons
 
 struct Others {
   bool one_network = true;
-  std::string other_host;  // a host in another network, where there is one
+  std::string other_host;  // a host in another network, if there is one
 };
 
 Result<Others> introduce(const std::shared_ptr<MpiEngine>& engine, lockstep_mpi_comm* comm, const MemberRecord& self,
@@ -103,12 +103,12 @@ Result<Others> introduce(const std::shared_ptr<MpiEngine>& engine, lockstep_mpi_
   return others;
 }
 
-// Loopback where that reaches everybody; else the address that leads to another host of the job.
+// Loopback if all ranks can reach that; else the address that leads to another host of the job.
 Result<std::string> address_to_bind(const Others& others) {
   if (others.one_network) return std::string("127.0.0.1");
   const std::string wanted = wanted_interface();
   Result<SocketAddress> address = choose_local_address(wanted, others.other_host);
-  // A name that this host cannot resolve, or resolves to itself, tells nothing.
+  // A name that this host cannot resolve, or resolves to itself, is of no use.
   if (wanted.empty() && (!address.ok() || address->is_loopback())) address = choose_local_address("", "");
   if (!address.ok()) return address.status();
   return address->host();

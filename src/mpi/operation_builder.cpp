@@ -175,7 +175,7 @@ class OperationBuilder {
     check_count(call_, "list of counts", counts.size(), size_, "one for each rank");
     check_same_type(call_, input_, output_);
     check_count(call_, "input", input_.count, counts[static_cast<std::size_t>(context_.rank)],
-                "as the list of counts says");
+                "as in the list of counts");
     const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
     check_count(call_, "output", output_.count, total, "the sum of the counts");
     name(total, input_.dtype);
@@ -256,7 +256,7 @@ class OperationBuilder {
     built_.finish = [count = output_.count](std::size_t received) {
       if (received == count) return Status();
       return Status(StatusCode::mismatch,
-                    fmt::format("{} elements came: both sides must name the same number", received));
+                    fmt::format("{} elements arrived: both sides must give the same number", received));
     };
   }
 

@@ -1,4 +1,4 @@
-// An operation in MPI's terms: checks the arguments, then says what the progress thread is to call.
+// An operation in MPI's terms: checks the arguments, then builds the calls for the progress thread.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace lockstep::mpi {
 
-// What an operation needs to know of its communicator. The pointers must outlive every operation.
+// What an operation needs from its communicator. The pointers must outlive every operation.
 struct OperationContext {
   const lockstep_mpi_plugin* mpi = nullptr;
   lockstep_mpi_comm* comm = nullptr;
@@ -21,7 +21,7 @@ struct OperationContext {
   std::chrono::milliseconds timeout{0};  // of operations that set none of their own
 };
 
-// `memory` keeps the buffers alive until MPI is done with them. Throws Error(invalid_argument).
+// `memory` keeps the buffers alive until MPI has finished with them. Throws Error(invalid_argument).
 ChannelOperation build_operation(const lockstep::Operation& operation, const OperationContext& context,
                                  std::shared_ptr<void> memory);
 

@@ -23,7 +23,7 @@ const char* full_name(const std::string& plugin) { return plugin == "openmpi" ? 
 // Slurm's srun and PMIx serve every MPI.
 bool serves_any_mpi(const Environment& environment) { return environment("SLURM_STEP_ID") || environment("PMIX_RANK"); }
 
-// Whose mpirun started this process; empty where none did.
+// The MPI whose mpirun started this process; empty if none did.
 std::string started_by(const Environment& environment) {
   if (environment("OMPI_COMM_WORLD_SIZE")) return "openmpi";
   if (environment("PMI_SIZE") || environment("PMI_RANK")) return "mpich";
@@ -45,15 +45,15 @@ bool program_needs_mpi() {
   return false;
 }
 
-// The MPI in this process has been started, so nobody can start another.
+// The MPI in this process has been started, so no other can be started.
 bool mpi_is_started() {
   const auto initialized = reinterpret_cast<int (*)(int*)>(::dlsym(RTLD_DEFAULT, "MPI_Initialized"));
   int started = 0;
   return initialized != nullptr && initialized(&started) == 0 && started != 0;
 }
 
-// The MPI that the program uses by itself. One that only came with a library does not count: Debian's LibTorch brings
-// Open MPI with it since Debian 13.
+// The MPI that the program uses by itself. One that was only loaded with a library does not count: Debian's LibTorch
+// brings Open MPI with it since Debian 13.
 std::optional<std::string> linked_mpi() {
   void* const symbol = ::dlsym(RTLD_DEFAULT, "MPI_Get_library_version");
   if (symbol == nullptr || !(program_needs_mpi() || mpi_is_started())) return std::nullopt;
@@ -63,8 +63,8 @@ std::optional<std::string> linked_mpi() {
   return std::string(text.data());
 }
 
-// The folder of the library that has this function, or of the program where it is linked in, and where the loader
-// looks for what that needs.
+// The folder of the library that has this function, or of the program if it is linked statically, and the folders in
+// which the loader searches its dependencies.
 struct OwnPlace {
   std::string folder;
   std::vector<std::string> run_path;
@@ -112,8 +112,8 @@ Result<std::string> choose_plugin(const std::string& backend, const std::optiona
     if (linked->find("MPICH") != std::string::npos) of_program = "mpich";
     if (of_program.empty()) {
       return wrong(
-          fmt::format("the program is linked with an MPI that Lockstep does not know (\"{}\"); it knows Open MPI "
-                      "and MPICH",
+          fmt::format("the program is linked with an MPI that Lockstep does not support (\"{}\"); it supports Open "
+                      "MPI and MPICH",
                       printable(linked->substr(0, 60))));
     }
   }
@@ -137,10 +137,10 @@ Result<std::string> choose_plugin(const std::string& backend, const std::optiona
 std::vector<std::string> plugin_paths(const std::string& name, const std::string& folder,
                                       const std::vector<std::string>& run_path, const Environment& environment) {
   const std::string file = fmt::format("lockstep_mpi_{}.so", name);
-  if (const auto said = environment("LOCKSTEP_MPI_PLUGIN")) {
+  if (const auto setting = environment("LOCKSTEP_MPI_PLUGIN")) {
     std::error_code ignored;
-    if (std::filesystem::is_directory(*said, ignored)) return {*said + "/" + file};
-    return {*said};
+    if (std::filesystem::is_directory(*setting, ignored)) return {*setting + "/" + file};
+    return {*setting};
   }
   std::vector<std::string> paths;
   if (!folder.empty()) paths.push_back(folder + "/lockstep/" + file);
@@ -174,8 +174,8 @@ Result<std::string> find_plugin(const std::string& backend, const Environment& e
 Result<Plugin> load_plugin(const std::string& backend, const Environment& environment) {
   const Result<std::string> path = find_plugin(backend, environment);
   if (!path.ok()) return path.status();
-  // Global: the components that Open MPI loads by itself look for its symbols there. Deep: the plug-in finds its own
-  // MPI first, where a library of the program (LibTorch 2.x in Debian) has brought another one. Only there: a deep
+  // Global: the components that Open MPI loads by itself search its symbols there. Deep: the plug-in finds its own MPI
+  // first, if a library of the program (LibTorch 2.x in Debian) has loaded another one. Only then: a deep
   // library does not share what the program replaces (malloc, environ), and an MPI with which the program itself is
   // linked must be shared, since MPI_COMM_WORLD and the like are copies in the program.
   const bool brought = ::dlsym(RTLD_DEFAULT, "MPI_Init_thread") != nullptr && !linked_mpi();

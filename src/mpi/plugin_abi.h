@@ -2,12 +2,12 @@
  *
  * A plug-in is a shared library that is linked with one MPI and exports one function,
  *   const lockstep_mpi_plugin* lockstep_mpi_plugin_entry();
- * Nothing else in Lockstep knows mpi.h or links MPI. The table is constant and lives as long as the process.
+ * Nothing else in Lockstep includes mpi.h or links MPI. The table is constant and valid until the process ends.
  *
  * Every function but error_text returns 0, or an error code of that MPI for error_text; none ends the process
  * because of an error of MPI on a communicator made here. All are called by one thread at a time (the progress thread),
  * from init to finalize. Element types and operations are the numbers of lockstep::DType and lockstep::ReduceOp
- * (lockstep/collectives/types.h); `avg` never comes here, nor do sum and prod of 16-bit
+ * (lockstep/collectives/types.h); `avg` is never passed, nor are sum and prod of 16-bit
  * floats. Counts are of elements and at most 2^31 - 1. */
 #pragma once
 
@@ -25,7 +25,7 @@ extern "C" {
 typedef struct lockstep_mpi_comm lockstep_mpi_comm;
 typedef struct lockstep_mpi_request lockstep_mpi_request;
 
-/* accumulator[i] = operand[i] op accumulator[i], for what MPI lacks: min and max that give NaN where an
+/* accumulator[i] = operand[i] op accumulator[i], for what MPI lacks: min and max that give NaN if an
  * input is NaN, and those of 16-bit floats. May be called from any function below. */
 typedef void (*lockstep_mpi_combine)(int dtype, int op, const void* operand, void* accumulator, size_t count);
 
@@ -53,8 +53,8 @@ typedef struct lockstep_mpi_plugin {
   uint32_t size;        /* sizeof(lockstep_mpi_plugin) */
   const char* name;     /* "openmpi", "mpich" */
 
-  /* Initialises MPI for a program whose calls all come from this thread (MPI_THREAD_FUNNELED), unless that was done.
-   * May wait for all processes of the job. Once in a process where it started MPI, else again after each release. */
+  /* Initialises MPI for a program that calls MPI from this thread only (MPI_THREAD_FUNNELED), unless that was done.
+   * May wait for all processes of the job. Once in a process if it started MPI, else again after each release. */
   int (*init)(lockstep_mpi_combine combine, lockstep_mpi_world* world);
   /* Calls `callback` once, on the thread that finalises MPI, at the start of MPI_Finalize. Once in a process. */
   int (*at_finalize)(void (*callback)());
@@ -71,8 +71,8 @@ typedef struct lockstep_mpi_plugin {
   /* No operation may be pending on it. */
   int (*free_comm)(lockstep_mpi_comm* comm);
 
-  /* All start an operation and return; the buffers must live until `*request` is complete. Inputs and outputs do not
-   * overlap; `data` is in place. reduce: `output` counts on the root; gather and scatter: the large buffer. */
+  /* All start an operation and return; the buffers must stay valid until `*request` is complete. Inputs and outputs do
+   * not overlap; `data` is in place. reduce: `output` counts on the root; gather and scatter: the large buffer. */
   int (*all_reduce)(lockstep_mpi_comm*, void* data, size_t count, int dtype, int op, lockstep_mpi_request**);
   int (*reduce)(lockstep_mpi_comm*, void* data, size_t count, int dtype, int op, int root, lockstep_mpi_request**);
   int (*broadcast)(lockstep_mpi_comm*, void* data, size_t count, int dtype, int root, lockstep_mpi_request**);
@@ -95,9 +95,9 @@ typedef struct lockstep_mpi_plugin {
   int (*recv)(lockstep_mpi_comm*, void* data, size_t count, int dtype, int source, int tag, lockstep_mpi_request**);
 
   /* Advances MPI. Complete, with or without an error: `*done` is 1 and the request is freed; `*received` is then the
-   * number of elements that came, for recv. */
+   * number of elements that arrived, for recv. */
   int (*test)(lockstep_mpi_request* request, int* done, size_t* received);
-  /* Advances MPI where nothing is pending here: peers may wait for bytes that this process still holds. */
+  /* Advances MPI while nothing is pending here: peers may wait for bytes that this process still holds. */
   int (*advance)();
 } lockstep_mpi_plugin;
 

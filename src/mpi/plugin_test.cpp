@@ -23,32 +23,33 @@ Environment environment(std::map<std::string, std::string> variables) {
 
 const Environment kOpenMpi = environment({{"OMPI_COMM_WORLD_SIZE", "4"}});
 const Environment kMpich = environment({{"PMI_SIZE", "4"}, {"PMI_RANK", "0"}});
-const Environment kNobody = environment({});
+const Environment kNoLauncher = environment({});
 constexpr auto kOpenMpiText = "Open MPI v4.1.4, package: Debian";
 constexpr auto kMpichText = "MPICH Version:\t4.0.2\nMPICH Release date: ...";
 
 TEST(MpiPlugin, IsThatOfTheLauncher) {
   EXPECT_EQ(*choose_plugin("mpi", std::nullopt, kOpenMpi), "openmpi");
   EXPECT_EQ(*choose_plugin("mpi", std::nullopt, kMpich), "mpich");
-  EXPECT_EQ(*choose_plugin("mpi", std::nullopt, kNobody), "");
+  EXPECT_EQ(*choose_plugin("mpi", std::nullopt, kNoLauncher), "");
 }
 
 TEST(MpiPlugin, IsThatWithWhichTheProgramIsLinked) {
-  EXPECT_EQ(*choose_plugin("mpi", kMpichText, kNobody), "mpich");
+  EXPECT_EQ(*choose_plugin("mpi", kMpichText, kNoLauncher), "mpich");
   EXPECT_EQ(*choose_plugin("mpi", kOpenMpiText, kOpenMpi), "openmpi");
 }
 
 TEST(MpiPlugin, MayBeNamed) {
-  EXPECT_EQ(*choose_plugin("mpich", std::nullopt, kNobody), "mpich");
+  EXPECT_EQ(*choose_plugin("mpich", std::nullopt, kNoLauncher), "mpich");
   EXPECT_EQ(*choose_plugin("openmpi", std::nullopt, kOpenMpi), "openmpi");
 }
 
-TEST(MpiPlugin, ContradictionsAreSaid) {
+TEST(MpiPlugin, ContradictionsAreReported) {
   EXPECT_THAT(choose_plugin("mpich", std::nullopt, kOpenMpi).status().message(),
               AllOf(HasSubstr("MPICH was asked for"), HasSubstr("the mpirun of Open MPI")));
-  EXPECT_THAT(choose_plugin("openmpi", kMpichText, kNobody).status().message(),
+  EXPECT_THAT(choose_plugin("openmpi", kMpichText, kNoLauncher).status().message(),
               AllOf(HasSubstr("\"openmpi\""), HasSubstr("linked with MPICH")));
-  EXPECT_THAT(choose_plugin("mpi", "Some other MPI 1.0", kNobody).status().message(), HasSubstr("does not know"));
+  EXPECT_THAT(choose_plugin("mpi", "Some other MPI 1.0", kNoLauncher).status().message(),
+              HasSubstr("does not support"));
   EXPECT_THAT(choose_plugin("mpi", kMpichText, kOpenMpi).status().message(), HasSubstr("the mpirun of Open MPI"));
 }
 
@@ -57,8 +58,8 @@ TEST(MpiPlugin, SlurmStartsAnyMpi) {
   EXPECT_EQ(*choose_plugin("openmpi", std::nullopt, slurm), "openmpi");
 }
 
-TEST(MpiPlugin, IsLookedForBesideTheLibraryThenInTheRunPath) {
-  EXPECT_THAT(plugin_paths("mpich", "/usr/lib", {"/opt/a"}, kNobody),
+TEST(MpiPlugin, IsSearchedBesideTheLibraryThenInTheRunPath) {
+  EXPECT_THAT(plugin_paths("mpich", "/usr/lib", {"/opt/a"}, kNoLauncher),
               ElementsAre("/usr/lib/lockstep/lockstep_mpi_mpich.so", "/opt/a/lockstep_mpi_mpich.so"));
   EXPECT_THAT(plugin_paths("mpich", "/usr/lib", {"/opt/a"}, environment({{"LOCKSTEP_MPI_PLUGIN", "/x/y.so"}})),
               ElementsAre("/x/y.so"));
@@ -66,7 +67,7 @@ TEST(MpiPlugin, IsLookedForBesideTheLibraryThenInTheRunPath) {
               ElementsAre("/usr/lockstep_mpi_mpich.so"));
 }
 
-TEST(MpiPlugin, OneThatIsNotThereIsSaidWithWhatToDo) {
+TEST(MpiPlugin, AMissingPlugInIsReportedWithWhatToDo) {
   const auto loaded = load_plugin("mpich", environment({{"LOCKSTEP_MPI_PLUGIN", "/nowhere/x.so"}}));
   EXPECT_EQ(loaded.status().code(), StatusCode::not_found);
   EXPECT_THAT(loaded.status().message(), AllOf(HasSubstr("no MPI plug-in for MPICH was built or installed"),

@@ -50,8 +50,8 @@ Result<Report> parse_report(std::string_view text) {
   return report;
 }
 
-Status judge(const std::string& group, int rank, int size, const Standing& mine, const std::map<int, Report>& others,
-             bool expired, std::chrono::milliseconds waited) {
+Status check_reports(const std::string& group, int rank, int size, const ChannelProgress& mine,
+                     const std::map<int, Report>& others, bool expired, std::chrono::milliseconds waited) {
   const std::string operation = fmt::format("{}: operation #{}, {}", group, mine.front, mine.text);
   std::vector<std::string> missing;
   for (int other = 0; other < size; ++other) {

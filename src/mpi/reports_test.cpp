@@ -13,12 +13,12 @@ Report at(int rank, std::uint64_t issued, std::uint64_t front, const std::string
   return {.issued = issued, .front = front, .who = "rank " + std::to_string(rank) + " (host h, pid 7)", .text = text};
 }
 
-Status judged(std::map<int, Report> others, bool expired) {
-  const Standing mine{.issued = 5, .front = 5, .text = "barrier"};
-  return judge("group 'world'", 0, 3, mine, others, expired, std::chrono::milliseconds(2000));
+Status checked(std::map<int, Report> others, bool expired) {
+  const ChannelProgress mine{.issued = 5, .front = 5, .text = "barrier"};
+  return check_reports("group 'world'", 0, 3, mine, others, expired, std::chrono::milliseconds(2000));
 }
 
-TEST(MpiReports, SurviveTheStore) {
+TEST(MpiReports, AreUnchangedByTheStore) {
   const Report report{.issued = 12,
                       .front = 11,
                       .left = true,
@@ -33,34 +33,34 @@ TEST(MpiReports, SurviveTheStore) {
   }
 }
 
-TEST(MpiReports, WhoeverHasNotIssuedItIsMissingAtTheDeadline) {
-  const Status status = judged({{1, at(1, 4, 0)}, {2, at(2, 7, 5)}}, true);
+TEST(MpiReports, RanksThatHaveNotIssuedItAreMissingAtTheDeadline) {
+  const Status status = checked({{1, at(1, 4, 0)}, {2, at(2, 7, 5)}}, true);
   EXPECT_EQ(status.code(), StatusCode::timed_out);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("operation #5, barrier"), HasSubstr("2000ms"),
                                       HasSubstr("missing: rank 1 (host h, pid 7), whose last operation was #4"),
                                       Not(HasSubstr("rank 2"))));
 }
 
-TEST(MpiReports, ARankThatSaidNothingIsMissing) {
-  EXPECT_THAT(judged({{1, at(1, 5, 5)}}, true).message(), HasSubstr("missing: rank 2"));
+TEST(MpiReports, ARankWithoutAReportIsMissing) {
+  EXPECT_THAT(checked({{1, at(1, 5, 5)}}, true).message(), HasSubstr("missing: rank 2"));
 }
 
-TEST(MpiReports, BeforeTheDeadlineNobodyIsBlamedForBeingLate) { EXPECT_TRUE(judged({{1, at(1, 4, 0)}}, false).ok()); }
+TEST(MpiReports, BeforeTheDeadlineNoRankIsReportedAsLate) { EXPECT_TRUE(checked({{1, at(1, 4, 0)}}, false).ok()); }
 
-TEST(MpiReports, WhereAllHaveComeMpiIsToBlame) {
-  EXPECT_THAT(judged({{1, at(1, 5, 5)}, {2, at(2, 5, 0)}}, true).message(), HasSubstr("all ranks have called it"));
+TEST(MpiReports, IfAllRanksHaveIssuedItMpiIsReported) {
+  EXPECT_THAT(checked({{1, at(1, 5, 5)}, {2, at(2, 5, 0)}}, true).message(), HasSubstr("all ranks have called it"));
 }
 
-TEST(MpiReports, OnesWhoLeftWillNotCome) {
+TEST(MpiReports, RanksThatLeftAreReported) {
   Report left = at(1, 4, 0);
   left.left = true;
-  const Status status = judged({{1, left}, {2, at(2, 5, 5)}}, false);
+  const Status status = checked({{1, left}, {2, at(2, 5, 5)}}, false);
   EXPECT_EQ(status.code(), StatusCode::peer_lost);
   EXPECT_THAT(status.message(), HasSubstr("rank 1 (host h, pid 7) has left the group after operation #4"));
 }
 
 TEST(MpiReports, DifferentOperationsAreNamedOnBothSides) {
-  const Status status = judged({{1, at(1, 5, 5, "all_reduce(sum) of 3 f32")}, {2, at(2, 4, 0)}}, false);
+  const Status status = checked({{1, at(1, 5, 5, "all_reduce(sum) of 3 f32")}, {2, at(2, 4, 0)}}, false);
   EXPECT_EQ(status.code(), StatusCode::mismatch);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("operation #5, barrier on rank 0"), HasSubstr("rank 1"),
                                       HasSubstr("all_reduce(sum) of 3 f32")));
@@ -70,11 +70,11 @@ TEST(MpiReports, AnotherOperationThatMpiCompletedIsNamedToo) {
   Report done = at(1, 5, 0, "");
   done.done = 5;
   done.done_text = "broadcast of 3 f32 from rank 1";
-  const Status status = judged({{1, done}, {2, at(2, 5, 5)}}, false);
+  const Status status = checked({{1, done}, {2, at(2, 5, 5)}}, false);
   EXPECT_EQ(status.code(), StatusCode::mismatch);
   EXPECT_THAT(status.message(), HasSubstr("rank 1 (host h, pid 7) called broadcast of 3 f32 from rank 1"));
   done.done_text = "barrier";
-  EXPECT_TRUE(judged({{1, done}, {2, at(2, 5, 5)}}, false).ok());
+  EXPECT_TRUE(checked({{1, done}, {2, at(2, 5, 5)}}, false).ok());
 }
 
 }  // namespace

@@ -14,12 +14,12 @@ using Clock = Deadline::Clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kInterval{250};
-// After so long the reports of all ranks are newer than the deadline that passed.
+// After this long the reports of all ranks are newer than the deadline that passed.
 constexpr milliseconds kReportsAreFresh{700};
-// An operation that waits so long is looked at: perhaps it waits in vain.
+// An operation that waits this long is checked: it may never complete.
 constexpr milliseconds kSlow{1000};
 constexpr std::chrono::seconds kStoreLimit{2};
-// The store went with rank 0, which has left; an operation that waits so long waits for it.
+// The store ended with rank 0, which has left; an operation that waits this long waits for rank 0.
 constexpr std::chrono::seconds kStoreIsGone{5};
 
 std::string folder_of(const std::string& group) { return fmt::format("mpi/{}/", group); }
@@ -76,7 +76,7 @@ void Supervisor::run() {
     }
     for (const auto& watched : groups) {
       publish(*watched, false);
-      look(*watched);
+      check(*watched);
     }
   }
 }
@@ -84,30 +84,30 @@ void Supervisor::run() {
 void Supervisor::publish(Watched& watched, bool left) {
   const std::lock_guard lock(publishing_);
   if (watched.published == "left") return;
-  const Standing standing = watched.group.channel->standing();
-  const std::string report = format(Report{.issued = standing.issued,
-                                           .front = standing.front,
+  const ChannelProgress progress = watched.group.channel->progress();
+  const std::string report = format(Report{.issued = progress.issued,
+                                           .front = progress.front,
                                            .left = left,
                                            .who = fmt::format("rank {} ({})", watched.group.rank, who_),
-                                           .text = standing.text,
-                                           .done = standing.done,
-                                           .done_text = standing.done_text});
+                                           .text = progress.text,
+                                           .done = progress.done,
+                                           .done_text = progress.done_text});
   if (report == watched.published) return;
   const Status written =
       store_->set(key_of(watched.group.key, watched.group.rank), report, Deadline::after(kStoreLimit));
-  // The store's rank has gone: the watch group says so, and better.
+  // The rank that serves the store was lost: the watch group reports that, with more detail.
   if (!written.ok()) log_debug("{}", written.to_string());
   watched.published = left ? "left" : report;
 }
 
-void Supervisor::look(const Watched& watched) {
+void Supervisor::check(const Watched& watched) {
   const Group& group = watched.group;
-  const Standing standing = group.channel->standing();
+  const ChannelProgress progress = group.channel->progress();
   const auto now = Clock::now();
-  const bool expired = standing.expired && now - *standing.expired >= kReportsAreFresh;
-  if (standing.front == 0 || !(expired || now - standing.front_issued >= kSlow)) return;
+  const bool expired = progress.expired && now - *progress.expired >= kReportsAreFresh;
+  if (progress.front == 0 || !(expired || now - progress.front_issued >= kSlow)) return;
   const auto reports = store_->list(folder_of(group.key), Deadline::after(kStoreLimit));
-  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - standing.front_issued);
+  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - progress.front_issued);
   std::map<int, Report> others;
   if (reports.ok()) {
     for (int rank = 0; rank < group.size; ++rank) {
@@ -118,18 +118,17 @@ void Supervisor::look(const Watched& watched) {
   } else if (!expired && !(reports.status().code() == StatusCode::peer_lost && waited >= kStoreIsGone)) {
     return;
   }
-  Status verdict = judge(group.name, group.rank, group.size, standing, others, expired, waited);
+  Status verdict = check_reports(group.name, group.rank, group.size, progress, others, expired, waited);
   if (!reports.ok()) {
-    verdict = {
-        expired ? StatusCode::timed_out : StatusCode::peer_lost,
-        fmt::format(
-            "{}: operation #{}, {}: not complete after {}; nobody can be asked who is missing, because rank 0 of "
-            "the job has left it or does not answer ({})",
-            group.name, standing.front, standing.text, waited, reports.status().message())};
+    verdict = {expired ? StatusCode::timed_out : StatusCode::peer_lost,
+               fmt::format(
+                   "{}: operation #{}, {}: not complete after {}; the missing ranks cannot be named, because rank 0 of "
+                   "the job has left it or does not answer ({})",
+                   group.name, progress.front, progress.text, waited, reports.status().message())};
   }
   if (verdict.ok()) return;
-  // It may have ended meanwhile: then the verdict is about nothing.
-  if (group.channel->standing().front == standing.front) group.channel->fail(verdict, true);
+  // It may have ended meanwhile: then the verdict does not apply.
+  if (group.channel->progress().front == progress.front) group.channel->fail(verdict, true);
 }
 
 }  // namespace lockstep::mpi

@@ -1,7 +1,7 @@
-// Tells the other ranks, through the store, how far this one has come, and finds out for whom a collective waits.
+// Publishes this rank's progress in the store, and finds out for which ranks a collective waits.
 //
-// MPI says nothing of either. One thread for all groups of a job, which wakes a few times in a second; the progress
-// thread never waits for the store.
+// MPI provides neither. One thread for all groups of a job, which wakes a few times a second; the progress thread never
+// waits for the store.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +19,7 @@ namespace lockstep::mpi {
 
 class Supervisor {
  public:
-  // `who` is this process, for the others' messages: "host node7, pid 4711".
+  // `who` describes this process in the messages of other ranks: "host node7, pid 4711".
   Supervisor(std::shared_ptr<Store> store, std::string who);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
@@ -33,9 +33,9 @@ class Supervisor {
     std::shared_ptr<Channel> channel;
   };
   void add(Group group);
-  // Says that this rank has left it.
+  // Publishes that this rank has left the group.
   void remove(const std::shared_ptr<Channel>& channel);
-  // A deadline has passed: look soon. Never blocks.
+  // A deadline has passed: check soon. Never blocks.
   void wake();
 
  private:
@@ -45,7 +45,7 @@ class Supervisor {
   };
   void run();
   void publish(Watched& watched, bool left);
-  void look(const Watched& watched);
+  void check(const Watched& watched);
 
   const std::shared_ptr<Store> store_;
   const std::string who_;

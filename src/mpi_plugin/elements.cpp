@@ -10,7 +10,7 @@ namespace {
 lockstep_mpi_combine combine_elements = nullptr;
 MPI_Datatype sixteen_bits = MPI_DATATYPE_NULL;
 
-// MPI tells a user's function neither what it is called for nor whom it belongs to: one function for each pair.
+// MPI passes a user's function neither the type nor the operation that it is called for: one function for each pair.
 template <DType dtype, ReduceOp op>
 void combine_as(void* operand, void* accumulator, int* count, MPI_Datatype*) {
   combine_elements(static_cast<int>(dtype), static_cast<int>(op), operand, accumulator,
@@ -29,7 +29,7 @@ OwnOperation own() {
   return {dtype, op, combine_as<dtype, op>};
 }
 
-// 16-bit floats come here for min and max only: their sums are rounded once, which no function of two can do.
+// 16-bit floats are used here for min and max only: their sums are rounded once, which no function of two can do.
 std::array own_operations = {
     own<DType::f16, ReduceOp::min>(),  own<DType::f16, ReduceOp::max>(), own<DType::bf16, ReduceOp::min>(),
     own<DType::bf16, ReduceOp::max>(), own<DType::f32, ReduceOp::min>(), own<DType::f32, ReduceOp::max>(),

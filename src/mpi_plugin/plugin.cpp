@@ -36,7 +36,7 @@ void describe_version(char* text, std::size_t size) {
   text[end] = '\0';
 }
 
-// MPI ends the process because of an error unless it is told not to. A program that started MPI decides for itself.
+// By default MPI ends the process because of an error. A program that started MPI decides for itself.
 int take_errors_as_codes() {
   if (int code = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN)) return code;
   return MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);

@@ -80,7 +80,7 @@ void run(const std::string& role, const std::vector<std::string>& words) {
 LOCKSTEP_PROCESS_ROLE(full_disk) {
   if (const int code = mount_small_disk(); code != 0) return code;
   if (!write_small(folder_of_test(), 1).ok()) return 1;
-  // At any size from "fits just not" to "far too large".
+  // At any size from "almost fits" to "far too large".
   for (const std::size_t kilobytes : {200, 300, 390, 800, 5000}) {
     const auto written = write_small(folder_of_test(), 2, {.keep_last = 1}, std::string(1000 * kilobytes, 'x'));
     if (report(written) != 0) return 1;
@@ -88,7 +88,7 @@ LOCKSTEP_PROCESS_ROLE(full_disk) {
   // Once there is space, writing works again.
   return write_small(folder_of_test(), 3).ok() ? 0 : 1;
 }
-TEST(SnapshotDisk, FullIsASentenceAndLeavesTheOldOne) {
+TEST(SnapshotDisk, AFullDiskIsReportedAndKeepsTheOldSnapshot) {
   run("full_disk", {"code resource_exhausted", "the snapshot of step 2 (10.0 MB) was not written", "is full (0.",
                     "MB are free)", "older ones are untouched"});
 }
@@ -101,7 +101,9 @@ LOCKSTEP_PROCESS_ROLE(read_only_disk) {
   }
   return report(write_small(folder_of_test(), 2));
 }
-TEST(SnapshotDisk, ReadOnlyIsASentence) { run("read_only_disk", {"code unavailable", "the file system is read-only"}); }
+TEST(SnapshotDisk, AReadOnlyFileSystemIsReported) {
+  run("read_only_disk", {"code unavailable", "the file system is read-only"});
+}
 
 LOCKSTEP_PROCESS_ROLE(other_user) {
   if (::setresuid(kNobody, kNobody, kNobody) != 0) return skip("becoming another user needs CAP_SETUID (root)");
@@ -110,7 +112,7 @@ LOCKSTEP_PROCESS_ROLE(other_user) {
   }
   return report(write_small(folder_of_test(), 2));
 }
-TEST(SnapshotDisk, NoPermissionIsASentence) {
+TEST(SnapshotDisk, AMissingPermissionIsReported) {
   const TestFolder folder;
   ASSERT_TRUE(write_small(folder.path(), 1).ok());
   ProcessSet process = start_ranks(1, "other_user", {.environment = {{"LOCKSTEP_TEST_FOLDER", folder.path()}}});
@@ -127,7 +129,7 @@ LOCKSTEP_PROCESS_ROLE(small_file_limit) {
   if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
   return report(write_small(folder_of_test(), 2, {}, std::string(50'000, 'x')));
 }
-TEST(SnapshotDisk, ALimitOfFileSizesIsASentence) { run("small_file_limit", {"code resource_exhausted", "ulimit -f"}); }
+TEST(SnapshotDisk, ALimitOnFileSizesIsReported) { run("small_file_limit", {"code resource_exhausted", "ulimit -f"}); }
 
 }  // namespace
 }  // namespace lockstep::checkpoint

@@ -32,7 +32,7 @@ std::int64_t newest_step(const std::string& folder) {
   return newest->snapshot->manifest.step;
 }
 
-// Goes on from the newest snapshot, one after the other, until it is killed.
+// Continues from the newest snapshot, one after the other, until it is killed.
 LOCKSTEP_PROCESS_ROLE(writer) {
   const std::string folder = std::getenv("LOCKSTEP_TEST_FOLDER");
   for (std::int64_t step = newest_step(folder) + 1;; ++step) {
@@ -51,7 +51,7 @@ std::int64_t last_reported(const std::string& output) {
   return at == std::string::npos ? 0 : std::stoll(output.substr(at + 8));
 }
 
-TEST(SnapshotKill, TheLastGoodOneAlwaysLoads) {
+TEST(SnapshotKill, TheLastValidSnapshotAlwaysLoads) {
   const TestFolder folder;
   const auto seed = static_cast<unsigned>(::getpid());
   SCOPED_TRACE("seed " + std::to_string(seed));

@@ -27,7 +27,7 @@ torch::nn::Sequential make_model() {
   return model;
 }
 
-TEST(SnapshotPython, ReadsOurFilesAndWeReadPythons) {
+TEST(SnapshotPython, ReadsOurFilesAndWeReadItsFiles) {
   if (python_with_torch().empty()) GTEST_SKIP() << "no Python with torch";
   const TestFolder folder;
   auto model = make_model();

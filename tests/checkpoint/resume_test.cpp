@@ -131,7 +131,7 @@ TEST_P(Resume, GivesTheSameBitsAsARunThatWasNeverStopped) {
   EXPECT_THAT(resumed.output(0), HasSubstr("resumed after step "));
   for (const int rank : {0, 1}) {
     const auto expected = results(undisturbed.output(rank)), actual = results(resumed.output(rank));
-    EXPECT_LT(actual.size(), expected.size()) << "it began anew";
+    EXPECT_LT(actual.size(), expected.size()) << "it started over";
     EXPECT_GE(actual.size(), 8U);
     for (const auto& [name, line] : actual) EXPECT_EQ(line, expected.at(name)) << "rank " << rank;
   }

@@ -1,4 +1,4 @@
-// Backend "gloo" between processes: what the survivors hear, and that nothing is left behind.
+// Backend "gloo" between processes: the errors that survivors get, and that nothing is left behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -27,7 +27,7 @@ class GlooProcesses : public ::testing::Test {
   }
 };
 
-// Prints what `action` throws; the exit code says whether that was `expected`.
+// Prints what `action` throws; the exit code is 0 if that was `expected`.
 int report(StatusCode expected, const std::function<void()>& action) {
   try {
     action();
@@ -41,7 +41,7 @@ int report(StatusCode expected, const std::function<void()>& action) {
 
 const ProcessGroupOptions kGloo{.backend = "gloo", .peer_timeout = 1s};
 
-// Tensors that were freed after the error come back as other memory: Gloo must not write there any more.
+// Memory of tensors that were freed after the error is used again: Gloo must not write there any more.
 bool memory_stays(std::size_t elements) {
   std::vector<at::Tensor> others;
   for (int i = 0; i < 8; ++i) others.push_back(torch::full({static_cast<std::int64_t>(elements)}, 42.0F));
@@ -91,7 +91,7 @@ void expect_survivors_name_rank_1(ProcessSet& ranks, double within) {
   }
 }
 
-TEST_F(GlooProcesses, AKilledRankIsNamedAtOnceAndNothingStays) {
+TEST_F(GlooProcesses, AKilledRankIsNamedAtOnceAndLeavesNothingBehind) {
   for (int round = 0; round < 3; ++round) {
     ProcessSet ranks = start_ranks(3, "gloo_sums_until_a_loss");
     ASSERT_TRUE(ranks.wait_for_line(1, "running", in_seconds(40))) << ranks.report();
@@ -100,7 +100,7 @@ TEST_F(GlooProcesses, AKilledRankIsNamedAtOnceAndNothingStays) {
   }
 }
 
-TEST_F(GlooProcesses, AStoppedRankIsNamedAfterTheHeartbeat) {
+TEST_F(GlooProcesses, AStoppedRankIsNamedAfterThePeerTimeout) {
   ProcessSet ranks = start_ranks(3, "gloo_sums_until_a_loss");
   ASSERT_TRUE(ranks.wait_for_line(1, "running", in_seconds(40))) << ranks.report();
   ranks.kill(1, SIGSTOP);
@@ -108,7 +108,7 @@ TEST_F(GlooProcesses, AStoppedRankIsNamedAfterTheHeartbeat) {
   ranks.kill(1, SIGKILL);
 }
 
-// Rank 0 waits for rank 2, which lives; Gloo itself would wait on.
+// Rank 0 waits for rank 2, which is alive; Gloo itself would keep waiting.
 LOCKSTEP_PROCESS_ROLE(gloo_waits_for_another) {
   ProcessGroupScope job(kGloo);
   barrier();
@@ -139,7 +139,7 @@ LOCKSTEP_PROCESS_ROLE(gloo_leaves_early) {
   return report(StatusCode::peer_lost, [] { barrier(); });
 }
 
-TEST_F(GlooProcesses, ARankThatLeavesEndsTheOthersOperation) {
+TEST_F(GlooProcesses, ARankThatLeavesEndsItsPeersOperations) {
   ProcessSet ranks = start_ranks(2, "gloo_leaves_early");
   ASSERT_TRUE(ranks.wait_all(in_seconds(40))) << ranks.report();
   EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
@@ -156,7 +156,7 @@ LOCKSTEP_PROCESS_ROLE(sums_on_the_default_backend) {
   return 0;
 }
 
-TEST_F(GlooProcesses, MeetBetweenHosts) {
+TEST_F(GlooProcesses, ConnectBetweenHosts) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
   ProcessSet ranks =
       start_ranks(4, "sums_on_the_default_backend", {.environment = {{"LOCKSTEP_BACKEND", "gloo"}}, .hosts = &hosts});
@@ -176,7 +176,7 @@ LOCKSTEP_PROCESS_ROLE(asks_for_what_is_not_there) {
   return report(StatusCode::unavailable, [] { init_process_group({.backend = "xccl"}); });
 }
 
-TEST(Backends, AnEngineThatLibTorchLacksIsNamedBeforeAnybodyMeets) {
+TEST(Backends, AnEngineThatLibTorchLacksIsReportedBeforeTheRendezvous) {
   const auto names = available_backends();
   if (std::find(names.begin(), names.end(), "xccl") != names.end()) GTEST_SKIP() << "this LibTorch has XCCL";
   ProcessSet ranks = start_ranks(2, "asks_for_what_is_not_there", {.rank_variables = [](int rank) {

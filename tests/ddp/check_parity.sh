@@ -1,6 +1,6 @@
 #!/bin/sh
 # check_parity.sh ROOT: every test that tests/ddp/pytorch_parity.md names (`file: Suite.Name`) is in that file, and every
-# row names one or says why there is none.
+# row names one or states why there is none.
 set -eu
 cd "$1"
 table=tests/ddp/pytorch_parity.md

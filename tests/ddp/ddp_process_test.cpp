@@ -1,4 +1,4 @@
-// DDP between processes: gradients in registered memory, and what a rank hears when another dies.
+// DDP between processes: gradients in registered memory, and the error that a rank gets when another dies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -87,7 +87,7 @@ LOCKSTEP_PROCESS_ROLE(doomed_rank) {
   }
 }
 
-TEST(DdpProcesses, ALostPeerComesOutOfBackwardByName) {
+TEST(DdpProcesses, BackwardThrowsAnErrorThatNamesTheLostPeer) {
   ProcessSet ranks = start_ranks(3, "doomed_rank");
   ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
   for (int rank : {0, 2}) {
@@ -142,7 +142,7 @@ LOCKSTEP_PROCESS_ROLE(enumerated_rank) {
   return 0;
 }
 
-TEST(GroupProcesses, AreEnumeratedByRanksOfTheWorld) {
+TEST(GroupProcesses, AreEnumeratedByGlobalRanks) {
   ProcessSet ranks = start_ranks(4, "enumerated_rank");
   ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
   EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();

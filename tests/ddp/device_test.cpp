@@ -1,4 +1,4 @@
-// DDP where parameters are not on the CPU: on a device in software whose memory the host cannot touch.
+// DDP with parameters that are not on the CPU: on a device in software whose memory the host cannot access.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/lockstep.h>
@@ -59,7 +59,7 @@ void on_devices(const std::function<void(const Group&, at::Device)>& body) {
   testing::run_ranks(kRanks, [&](const Group& cpu) { body(testing::group_for_fake_device(cpu), device_of(cpu)); });
 }
 
-TEST(DeviceDdp, TheHostCannotTouchTheDevicesMemory) {
+TEST(DeviceDdp, TheHostCannotAccessTheDevicesMemory) {
   testing::install_fake_device();
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const at::Tensor tensor = torch::ones({4}, at::Device(kFake, 0));
@@ -67,7 +67,7 @@ TEST(DeviceDdp, TheHostCannotTouchTheDevicesMemory) {
   EXPECT_EQ(tensor.sum().cpu().item<float>(), 4);
 }
 
-TEST(DeviceDdp, RanksWhoseModelsAreOnOtherDevicesAreTold) {
+TEST(DeviceDdp, ModelsOnDifferentDevicesAreReportedOnAllRanks) {
   testing::install_fake_device();
   const std::vector<std::string> errors = testing::errors_of_ranks(kRanks, [](const Group& cpu) {
     const Group group = testing::group_for_fake_device(cpu);
@@ -77,7 +77,7 @@ TEST(DeviceDdp, RanksWhoseModelsAreOnOtherDevicesAreTold) {
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("type Float, on privateuseone, with gradient"));
 }
 
-TEST(DeviceDdp, AGroupWithoutAnEngineForTheDeviceSaysSoBeforeAnythingIsSent) {
+TEST(DeviceDdp, AGroupWithoutAnEngineForTheDeviceIsReportedBeforeAnythingIsSent) {
   testing::install_fake_device();
   for (const std::string& error : testing::errors_of_ranks(kRanks, [](const Group& group) {
          PlacedNet net = net_on(device_of(group), static_cast<std::uint64_t>(group->rank()));
@@ -96,7 +96,7 @@ int train_on(at::DeviceIndex ends, at::DeviceIndex centre) {
   ProcessGroupScope job;
   const Group group = testing::group_for_fake_device(job.group());
   const at::Device device(kFake, ends);
-  // Other values on every rank: rank 0's must come to all.
+  // Different values on every rank: all must get rank 0's.
   PlacedNet net(testing::net_with_seed(static_cast<std::uint64_t>(1 + job.rank())), device, at::Device(kFake, centre));
   testing::Net alone = testing::net_with_seed(1);
   DistributedDataParallel<PlacedNet> ddp(net, {.process_group = group, .bucket_cap_mb = 0.01});
@@ -208,7 +208,7 @@ TEST(DeviceBatchNorm, RefusesToTrainWhenItWasMovedAfterItsConversion) {
   });
 }
 
-TEST(DeviceBatchNorm, SyncBatchNormSaysThatItsGroupHasNoEngineForTheDevice) {
+TEST(DeviceBatchNorm, SyncBatchNormReportsThatItsGroupHasNoEngineForTheDevice) {
   testing::install_fake_device();
   testing::run_ranks(kRanks, [](const Group& cpu) {
     SyncBatchNorm norm(torch::nn::BatchNormOptions(4).affine(false).track_running_stats(false), cpu);

@@ -14,7 +14,7 @@
 #include "communicator/work_state.h"
 #include "ddp/torch_compat.h"
 
-// Where there is this, autograd looks for an accelerator that says that it is one.
+// With this, autograd searches for an accelerator that identifies itself as one.
 #if __has_include(<ATen/detail/PrivateUse1HooksInterface.h>)
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #define LOCKSTEP_TORCH_HAS_ACCELERATORS 1
@@ -25,7 +25,7 @@ namespace {
 
 constexpr at::DeviceIndex kDevices = 4;
 
-// Both mappings of one file: tensors point into the first, which nobody may touch; kernels use the second.
+// Both mappings of one file: tensors point into the first, which must not be accessed; kernels use the second.
 class Arena {
  public:
   static Arena& instance() {
@@ -40,7 +40,7 @@ class Arena {
   void* host_address(const void* device) { return host_ + (static_cast<const char*>(device) - device_); }
 
  private:
-  static constexpr std::size_t kBytes = std::size_t{8} << 30;  // never given back; pages come with their first use
+  static constexpr std::size_t kBytes = std::size_t{8} << 30;  // never freed; pages are allocated at their first use
   Arena() {
     const int file = memfd_create("fake_device", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, kBytes) != 0) throw std::system_error(errno, std::generic_category(), "memfd");

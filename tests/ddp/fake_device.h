@@ -1,8 +1,8 @@
 // A device in software, to test what is written for GPUs on machines that have none.
 //
-// LibTorch's device type privateuseone gets four devices with streams. Their memory faults when the host touches it:
-// only this device's kernels know where it can be read. They run the CPU's kernels, one after the other. Streams only
-// keep a record of who waits for whom.
+// LibTorch's device type privateuseone gets four devices with streams. Their memory faults when the host accesses it:
+// only this device's kernels have the address at which it can be read. They run the CPU's kernels, one after the other.
+// Streams only record which stream waits for which.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -25,7 +25,7 @@ void set_fake_stream(at::DeviceIndex device, int stream);
 std::vector<std::string> take_stream_waits();
 
 // Tensors of the fake device on a group of the CPU, as a GPU's engine would take them: an operation is complete for the
-// host when it is issued, and its result is there for those who have waited. CPU tensors go straight to the group.
+// host when it is issued, and its result is visible to threads that have waited. CPU tensors go directly to the group.
 std::shared_ptr<ProcessGroup> group_for_fake_device(std::shared_ptr<ProcessGroup> group);
 
 }  // namespace lockstep::testing

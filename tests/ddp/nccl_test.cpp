@@ -1,5 +1,5 @@
-// DDP on GPUs over NCCL, one process per GPU. Each test says why it skips where there is no NCCL or no second GPU; what
-// a program hears that asks for NCCL there is tested everywhere.
+// DDP on GPUs over NCCL, one process per GPU. Each test prints why it skips if there is no NCCL or no second GPU; the
+// error for a program that asks for NCCL without having it is tested everywhere.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -54,7 +54,7 @@ LOCKSTEP_PROCESS_ROLE(asks_for_nccl) {
   return 1;
 }
 
-TEST(NcclSentences, AskingForItWhereItCannotBeSaysWhyAndWhatThereIs) {
+TEST(NcclErrors, AnUnavailableBackendIsReportedWithTheReasonAndTheAlternatives) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "there is a GPU";
   ProcessSet ranks = start_ranks(1, "asks_for_nccl");
   ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
@@ -133,7 +133,7 @@ LOCKSTEP_PROCESS_ROLE(nccl_collectives) {
   all_reduce(transposed);
   REQUIRE_TRUE(equals(transposed, sum));
   at::Tensor on_cpu = torch::full({10}, mine);
-  all_reduce(on_cpu);  // Lockstep's own engine stands beside NCCL
+  all_reduce(on_cpu);  // Lockstep's own engine serves CPU tensors beside NCCL
   REQUIRE_TRUE(equals(on_cpu, sum));
   barrier();
   return 0;
@@ -314,7 +314,7 @@ LOCKSTEP_PROCESS_ROLE(lockstep_with_gpu_model) {
   return 1;
 }
 
-TEST(Nccl, AGroupForTheCpuSaysWhichBackendToAskFor) {
+TEST(Nccl, AGroupForTheCpuNamesTheBackendToAskFor) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU to put a model on";
   ProcessSet ranks = start_ranks(1, "lockstep_with_gpu_model");
   ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();

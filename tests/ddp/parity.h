@@ -1,5 +1,5 @@
 // What the tests of parity with PyTorch share: models and batches with known values, and the gradients that DDP
-// should give for them. pytorch_parity.md says which of PyTorch's tests each of ours stands for.
+// should give for them. pytorch_parity.md lists PyTorch's tests and ours.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -107,7 +107,7 @@ TEST(ParityCorners, ParametersOfDifferentLayoutsGetRightGradientsOrAnError) {
   });
 }
 
-TEST(ParityCorners, AnArchiveLoadedIntoTheWrappedModuleGoesOn) {
+TEST(ParityCorners, TrainingContinuesFromAnArchiveLoadedIntoTheWrappedModule) {
   run_ranks(2, [](const Group& group) {
     const auto make = [] { return with_known_parameters(torch::nn::Sequential(Linear(2, 10), Linear(10, 4))); };
     auto interrupted = make(), straight = make();
@@ -180,7 +180,7 @@ struct ControlFlowImpl : torch::nn::Module {
 };
 TORCH_MODULE(ControlFlow);
 
-TEST(ParityCorners, AChangedStaticGraphIsCalledThat) {
+TEST(ParityCorners, AChangedStaticGraphIsReportedAsSuch) {
   for (const bool more : kBoth) {
     const auto errors = errors_of_ranks(2, [&](const Group& group) {
       ControlFlow net;

@@ -144,7 +144,7 @@ TEST(ParityOutputs, StructsOfTheProgramGoInAndOutWithAndWithoutUnusedParameters)
   }
 }
 
-// The first output needs no gradient; the third is made anew, or handed through from the step before.
+// The first output needs no gradient; the third is created in forward, or passed through from the previous step.
 struct DetachingImpl : torch::nn::Module {
   DetachingImpl() {
     first = register_module("first", without_bias(10, 10));
@@ -211,7 +211,7 @@ TEST(ParityOutputs, WithoutGradModeNoParameterGetsAGradient) {
   });
 }
 
-// Uses the second layer if told to.
+// Uses the second layer on request.
 struct ControlFlowImpl : torch::nn::Module {
   ControlFlowImpl() {
     first = register_module("first", without_bias(10, 10));
@@ -283,7 +283,7 @@ TEST(ParityUnused, AStepThatUsesMoreThanTheStaticGraphIsAnError) {
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("\"second.weight\""));
 }
 
-TEST(ParityUnused, DifferentGraphsOnTheRanksGiveTheSameWithASearchAndWithStaticGraph) {
+TEST(ParityUnused, DifferentGraphsOnTheRanksGiveTheSameResultWithASearchAndWithStaticGraph) {
   const auto pass = [](auto& model, int rank, int step) {
     model.forward(batch(rank, {4, 10}, step), rank == 0).sum().backward();
   };
@@ -325,7 +325,7 @@ TEST(ParityUnused, WhatAnyRankUsedGetsAGradientAndWhatNoRankUsedDoesNot) {
   }
 }
 
-TEST(ParityUnused, ASearchThatFindsNothingOnOneRankStillServesTheOthers) {
+TEST(ParityUnused, ASearchThatFindsNothingOnOneRankStillHelpsTheOtherRanks) {
   expect_average(3, {.find_unused_parameters = true}, control_flow, [](auto& model, int rank, int step) {
     model.forward(batch(rank, {4, 10}, step), rank == 0).mean().backward();
   });
@@ -431,7 +431,7 @@ struct OuterImpl : torch::nn::Module {
 };
 TORCH_MODULE(Outer);
 
-TEST(ParityUnused, NestedOnesAreNamedInFullAndIgnoredOnesNotAtAll) {
+TEST(ParityUnused, NestedParametersAreNamedInFullAndIgnoredOnesAreNot) {
   for (const bool ignore : kBoth) {
     const auto errors = errors_of_ranks(2, [&](const Group& group) {
       Outer net;

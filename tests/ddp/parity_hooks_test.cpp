@@ -87,7 +87,7 @@ TEST(ParityHooks, EveryBuiltInHookAveragesWithViewsAndStaticGraph) {
   }
 }
 
-TEST(ParityHooks, AHookThatIsDoneAtOnceSetsTheGradients) {
+TEST(ParityHooks, AHookThatCompletesAtOnceSetsTheGradients) {
   for (const bool view : kBoth) {
     run_ranks(2, [&](const Group& group) {
       Shift net;
@@ -105,7 +105,7 @@ TEST(ParityHooks, AHookThatIsDoneAtOnceSetsTheGradients) {
   }
 }
 
-TEST(ParityHooks, OnlyTheLastBucketIsCalledTheLast) {
+TEST(ParityHooks, OnlyTheLastBucketIsMarkedAsLast) {
   run_ranks(2, [](const Group& group) {
     torch::nn::Sequential net(without_bias(2, 600));
     for (int i = 0; i < 4; ++i) net->push_back(without_bias(600, 600));
@@ -143,7 +143,7 @@ TEST(ParityHooks, AreRegisteredOnceAndNotNull) {
   });
 }
 
-TEST(ParityHooks, WhatAHookThrowsComesOutOfBackwardOnAllRanks) {
+TEST(ParityHooks, WhatAHookThrowsIsThrownByBackwardOnAllRanks) {
   for (const bool in_continuation : kBoth) {
     const auto errors = errors_of_ranks(2, [&](const Group& group) {
       Shift net;

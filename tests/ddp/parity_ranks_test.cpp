@@ -128,7 +128,7 @@ TEST(ParityJoin, UnevenInputsWithEveryKindOfModelAndHook) {
 }
 
 // The rank that has ended shadows DDP's collectives, not the optimizer's.
-TEST(ParityJoin, AShardedOptimizerInsideOfItIsAMismatchThatNamesBothSides) {
+TEST(ParityJoin, AShardedOptimizerInsideJoinIsAMismatchThatNamesBothSides) {
   const auto errors = errors_of_ranks(2, [](const Group& group) {
     auto net = with_known_parameters(Linear(8, 8));
     DistributedDataParallel ddp(net, {.process_group = group});
@@ -150,7 +150,7 @@ struct ThrowingImpl : torch::nn::Module {
 };
 TORCH_MODULE(Throwing);
 
-TEST(ParityJoin, AnExceptionOfForwardComesOutOnTheRankThatThrewIt) {
+TEST(ParityJoin, AnExceptionInForwardIsThrownOnItsRank) {
   const auto errors = errors_of_ranks(2, [](const Group& group) {
     Throwing net;
     DistributedDataParallel ddp(net, {.process_group = group});
@@ -283,7 +283,7 @@ TEST(ParitySyncBatchNorm, StatisticsAreThoseOfTheGroupItWasGiven) {
   });
 }
 
-// The ranks of `absent` do not call; all others hear who they are.
+// The ranks of `absent` do not call; all others get an error that names them.
 void expect_named(int ranks, const std::vector<int>& absent, std::chrono::milliseconds timeout) {
   std::barrier<> all(ranks);
   run_ranks(ranks, [&](const Group& group) {
@@ -307,10 +307,10 @@ void expect_named(int ranks, const std::vector<int>& absent, std::chrono::millis
   });
 }
 
-TEST(ParityMonitoredBarrier, NamesTheRankThatDidNotCome) { expect_named(3, {1}, 300ms); }
-TEST(ParityMonitoredBarrier, NamesAllRanksThatDidNotCome) { expect_named(4, {1, 2, 3}, 300ms); }
+TEST(ParityMonitoredBarrier, NamesTheMissingRank) { expect_named(3, {1}, 300ms); }
+TEST(ParityMonitoredBarrier, NamesAllMissingRanks) { expect_named(4, {1, 2, 3}, 300ms); }
 
-TEST(ParityMonitoredBarrier, ServesSomeOfTheRanks) {
+TEST(ParityMonitoredBarrier, WorksOnASubgroup) {
   std::barrier<> all(3);
   run_ranks(3, [&](const Group& world) {
     const Group pair = world->rank() < 2 ? world->new_group(std::vector<int>{0, 1}, "pair") : nullptr;
@@ -318,17 +318,17 @@ TEST(ParityMonitoredBarrier, ServesSomeOfTheRanks) {
     if (world->rank() == 0) {
       try {
         monitored_barrier(200ms, pair);
-        FAIL() << "rank 1 did not come";
+        FAIL() << "rank 1 did not reach the barrier";
       } catch (const Error& error) {
         EXPECT_THAT(error.what(), HasSubstr("rank 1"));
       }
     }
     all.arrive_and_wait();
-    monitored_barrier(20s, world);  // the group of all ranks goes on
+    monitored_barrier(20s, world);  // the group of all ranks is still usable
   });
 }
 
-TEST(ParityMonitoredBarrier, ADeadlineOfZeroIsAnErrorUnlessAllAreThere) {
+TEST(ParityMonitoredBarrier, ADeadlineOfZeroIsAnErrorUnlessAllRanksHaveArrived) {
   std::barrier<> all(2);
   run_ranks(2, [&](const Group& group) {
     monitored_barrier(20s, group);
@@ -339,7 +339,7 @@ TEST(ParityMonitoredBarrier, ADeadlineOfZeroIsAnErrorUnlessAllAreThere) {
   });
 }
 
-TEST(ParityAveraging, OverTheWorldAndOverSomeOfTheRanks) {
+TEST(ParityAveraging, OverTheWorldAndOverASubgroup) {
   run_ranks(4, [](const Group& world) {
     const bool even = world->rank() % 2 == 0;
     const Group half = world->new_group(even ? std::vector<int>{0, 2} : std::vector<int>{1, 3}, even ? "even" : "odd");
@@ -357,7 +357,7 @@ TEST(ParityAveraging, OverTheWorldAndOverSomeOfTheRanks) {
   });
 }
 
-TEST(ParityZero, ShardsOverSomeOfTheRanks) {
+TEST(ParityZero, ShardsOverASubgroup) {
   run_ranks(4, [](const Group& world) {
     const bool even = world->rank() % 2 == 0;
     const Group half = world->new_group(even ? std::vector<int>{0, 2} : std::vector<int>{1, 3}, even ? "even" : "odd");

@@ -170,7 +170,7 @@ TEST(ParityCheckpointing, OneSegmentGivesTheGradientsOfPlainModels) {
   }
 }
 
-TEST(ParityCheckpointing, ASearchForUnusedParametersDoesNotSeeIntoSegmentsAndSaysSo) {
+TEST(ParityCheckpointing, ASearchForUnusedParametersDoesNotSeeIntoSegmentsAndReportsIt) {
   const auto errors = errors_of_ranks(2, [](const Group& group) {
     Segments net(1);
     DistributedDataParallel ddp(net, {.process_group = group, .find_unused_parameters = true});
@@ -189,7 +189,7 @@ TEST(ParityCheckpointing, TwoSegmentsGiveTheGradientsOfPlainModelsWithStaticGrap
   }
 }
 
-TEST(ParityCheckpointing, TwoSegmentsWithoutStaticGraphSaySo) {
+TEST(ParityCheckpointing, TwoSegmentsWithoutStaticGraphAreAnError) {
   for (const bool find_unused : kBoth) {
     const auto errors = errors_of_ranks(2, [&](const Group& group) {
       Segments net(2);
@@ -336,7 +336,7 @@ struct FailingBackward : torch::autograd::Function<FailingBackward> {
   }
 };
 
-// The error comes after all gradients, before the end of backward.
+// The error happens after all gradients, before the end of backward.
 TEST(ParityTraining, AModelWhoseBackwardFailedCanBeWrappedAgain) {
   run_ranks(2, [](const Group& group) {
     const auto second = group->new_group(std::vector<int>{0, 1}, "second");
@@ -405,7 +405,7 @@ TEST(ParityTraining, TwoForwardsAndOneBackward) {
   }
 }
 
-TEST(ParityTraining, ADdpOverSomeOfTheRanksAveragesOverThemAlone) {
+TEST(ParityTraining, ADdpOverASubgroupAveragesOverItsRanksOnly) {
   run_ranks(4, [](const Group& world) {
     const bool even = world->rank() % 2 == 0;
     const Group half = world->new_group(even ? std::vector<int>{0, 2} : std::vector<int>{1, 3}, even ? "even" : "odd");

@@ -36,7 +36,7 @@ void fail_at_length(int rank, std::size_t bytes) {
   if (rank == 1) throw std::runtime_error("first words " + std::string(bytes, '.') + " last words");
 }
 
-// Dies without a word, while a process that it forked still holds its descriptors.
+// Dies without an exception, while a process that it forked still holds its descriptors.
 void die_before_a_child(int) {
   const pid_t program = ::getppid();
   if (::fork() == 0) {

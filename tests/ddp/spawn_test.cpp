@@ -33,7 +33,7 @@ TEST(Spawn, NamesTheRankThatFailedFirstWithItsException) {
   EXPECT_THAT(ended.output, AllOf(HasSubstr("rank 1 (pid"), HasSubstr("exit code 1: the disk is on fire")));
 }
 
-TEST(Spawn, NamesTheSignalAndEndsWhoeverDoesNotEnd) {
+TEST(Spawn, NamesTheSignalAndKillsRanksThatDoNotEnd) {
   const Ended ended = run("die");
   EXPECT_EQ(ended.code, 3) << ended.output;
   EXPECT_THAT(ended.output, AllOf(HasSubstr("rank 2 (pid"), HasSubstr("signal 11")));
@@ -61,7 +61,7 @@ TEST(Spawn, DoesNotWaitForAProcessThatADeadRankForked) {
   EXPECT_THAT(ended.output, HasSubstr("rank 0 (pid"));
 }
 
-TEST(Spawn, RefusesNonsense) {
+TEST(Spawn, RefusesInvalidArguments) {
   EXPECT_THAT(run("none").output, HasSubstr("nprocs is 0"));
   EXPECT_THAT(run("nested").output, HasSubstr("cannot be nested"));
 }

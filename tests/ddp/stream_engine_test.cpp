@@ -1,5 +1,5 @@
-// Engines whose operations are queued on a device, as NCCL's are: an engine of the test's own, whose queue is emptied
-// by whoever waits.
+// Engines whose operations are queued on a device, as NCCL's are: an engine of the test's own, whose queue is run
+// by the thread that waits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 std::atomic<bool> device_hangs{false};
 std::atomic<int> closed{0};
 
-// The result is there after wait(), on the thread that waited. The device is done at once, or never.
+// The result is available after wait(), on the thread that waited. The device finishes at once, or never.
 class QueuedWork final : public ::c10d::Work {
  public:
   explicit QueuedWork(at::Tensor tensor) : tensor_(std::move(tensor)) {}

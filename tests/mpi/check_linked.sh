@@ -6,7 +6,7 @@ shift
 failures=0
 needs_mpi() { readelf -d "$1" | grep -qE 'NEEDED.*\[libmpi'; }
 for plugin in "$plugins"/lockstep_mpi_*.so; do
-  needs_mpi "$plugin" || { echo "$plugin: does not need an MPI; this check cannot tell then"; failures=1; }
+  needs_mpi "$plugin" || { echo "$plugin: does not need an MPI; this check proves nothing then"; failures=1; }
   others=$(nm -D --defined-only "$plugin" | grep ' T ' | grep -v ' lockstep_mpi_plugin_entry$') || true
   [ -z "$others" ] || { echo "$plugin: exports more than its entry: $others"; failures=1; }
 done

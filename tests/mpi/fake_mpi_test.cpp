@@ -15,9 +15,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Sums over the world of one rank, twice, and says what went wrong.
+// Sums over the world of one rank, twice, and prints what went wrong.
 LOCKSTEP_PROCESS_ROLE(fake_rank) {
-  for (int life = 0; life < 2; ++life) {
+  for (int group = 0; group < 2; ++group) {
     auto world = MpiCommunicator::create_world("mpi", {.init_timeout = std::chrono::seconds(2)});
     if (!world.ok()) {
       std::cout << world.status().to_string() << std::endl;
@@ -29,7 +29,7 @@ LOCKSTEP_PROCESS_ROLE(fake_rank) {
     auto group = (*world)->new_group(ranks, "again");
     (*group)->submit(Operation::all_reduce(Buffer(std::span(data)))).wait();
     if (data[999] != 2.5F) return 1;
-    std::cout << (*world)->describe() << "life " << life << std::endl;
+    std::cout << (*world)->describe() << "group " << group << std::endl;
   }
   return 0;
 }
@@ -56,12 +56,12 @@ std::string run_fake(const std::string& role, Environment variables, int exit_co
 
 TEST(FakeMpi, StartsOnceAndIsFinalisedWhenTheProcessExits) {
   EXPECT_THAT(run_fake("fake_rank", {}, 0),
-              AllOf(HasSubstr("over Fake MPI 1.0"), HasSubstr("life 1"), HasSubstr("finalised")));
+              AllOf(HasSubstr("over Fake MPI 1.0"), HasSubstr("group 1"), HasSubstr("finalised")));
 }
 
-TEST(FakeMpi, IsLeftAloneWhereTheProgramStartedIt) {
+TEST(FakeMpi, IsNotFinalisedIfTheProgramStartedIt) {
   EXPECT_THAT(run_fake("fake_rank", {{"FAKE_MPI_BY_PROGRAM", "1"}, {"FAKE_MPI_THREADS", "2"}}, 0),
-              AllOf(HasSubstr("life 1"), Not(HasSubstr("finalised"))));
+              AllOf(HasSubstr("group 1"), Not(HasSubstr("finalised"))));
 }
 
 TEST(FakeMpi, WithoutThreadsIsRefused) {
@@ -70,13 +70,13 @@ TEST(FakeMpi, WithoutThreadsIsRefused) {
                     HasSubstr("support for threads")));
 }
 
-TEST(FakeMpi, OfAProgramNeedsMoreThreads) {
+TEST(FakeMpi, StartedByAProgramNeedsMoreThreads) {
   EXPECT_THAT(run_fake("fake_rank", {{"FAKE_MPI_BY_PROGRAM", "1"}, {"FAKE_MPI_THREADS", "1"}}, 3),
               AllOf(HasSubstr("with MPI_THREAD_FUNNELED"), HasSubstr("at least MPI_THREAD_SERIALIZED"),
                     HasSubstr("call MPI_Init_thread with MPI_THREAD_MULTIPLE")));
 }
 
-TEST(FakeMpi, ThatDoesNotStartIsGivenUp) {
+TEST(FakeMpi, ThatDoesNotStartTimesOut) {
   EXPECT_THAT(run_fake("fake_rank", {{"FAKE_MPI_HANGS", "1"}}, 3),
               AllOf(HasSubstr("MPI did not start within"), HasSubstr("not all of them call init_process_group()")));
 }
@@ -86,7 +86,7 @@ TEST(FakeMpi, OfAnotherVersionIsRefused) {
               AllOf(HasSubstr("has version 9 of the plug-in interface"), HasSubstr("build and install both together")));
 }
 
-TEST(FakeMpi, ErrorsAreSaidInItsWordsAndEndTheGroup) {
+TEST(FakeMpi, ErrorsAreReportedWithMpisMessageAndEndTheGroup) {
   EXPECT_THAT(run_fake("failing_fake_rank", {}, 0),
               AllOf(HasSubstr("operation #1, barrier: MPI returned error 77: fake error 77"),
                     HasSubstr("then: unavailable: group 'world'"), Not(HasSubstr("finalised"))));

@@ -1,4 +1,4 @@
-// A plug-in without MPI: a world of one rank, which fails as the environment says. For what a real MPI does not do
+// A plug-in without MPI: a world of one rank, which fails as the environment specifies. For what a real MPI does not do
 // here.
 //   FAKE_MPI_THREADS     the thread level that it gives, 0 to 3
 //   FAKE_MPI_BY_PROGRAM  set: the program has started MPI itself

@@ -36,9 +36,9 @@ TEST_P(MpiTraining, EqualsThatOfOneProcess) {
   }
 }
 
-TEST_P(MpiTraining, ALostPeerComesOutOfBackwardByName) {
-  // mpirun ends when a process was killed, and what the survivors say is lost with it more often than not.
-  if (GetParam() == "mpich") GTEST_SKIP() << "the mpirun of MPICH may drop what the survivors say";
+TEST_P(MpiTraining, BackwardThrowsAnErrorThatNamesTheLostPeer) {
+  // mpirun ends when a process was killed, and the output of the survivors is usually lost with it.
+  if (GetParam() == "mpich") GTEST_SKIP() << "the mpirun of MPICH may drop the output of the survivors";
   const std::vector<std::string> keep_others =
       GetParam() == "openmpi"
           ? std::vector<std::string>{"--mca", "orte_abort_on_non_zero_status", "0", "--enable-recovery"}

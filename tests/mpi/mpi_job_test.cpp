@@ -30,7 +30,7 @@ class MpiJob : public ::testing::TestWithParam<std::string> {
     return "";
   }
 
-  // A process that dies is the others' affair, not mpirun's.
+  // The other ranks must handle a process that dies, not mpirun.
   static std::vector<std::string> keep_others() {
     if (GetParam() == "openmpi") return {"--mca", "orte_abort_on_non_zero_status", "0", "--enable-recovery"};
     return {"-disable-auto-cleanup"};
@@ -59,15 +59,15 @@ TEST_P(MpiJob, CollectivesOfEveryTypeAndOperation) {
   }
 }
 
-TEST_P(MpiJob, AProcessMayFormTheWorldAgain) { EXPECT_THAT(ranks_do("lives", 2), HasSubstr("lived")); }
+TEST_P(MpiJob, AProcessMayFormTheDefaultGroupAgain) { EXPECT_THAT(ranks_do("again", 2), HasSubstr("formed again")); }
 
 TEST_P(MpiJob, AnIdleRankDoesNotCompute) { EXPECT_THAT(ranks_do("idles", 2), HasSubstr("cpu 0.0")); }
 
 TEST_P(MpiJob, AProgramMayEndWithoutDestroyingItsGroup) { EXPECT_THAT(ranks_do("forgets", 2), HasSubstr("done")); }
 
 TEST_P(MpiJob, AKilledRankIsNamed) {
-  // mpirun ends when a process was killed, and what the survivors say is lost with it more often than not.
-  if (GetParam() == "mpich") GTEST_SKIP() << "the mpirun of MPICH may drop what the survivors say";
+  // mpirun ends when a process was killed, and the output of the survivors is usually lost with it.
+  if (GetParam() == "mpich") GTEST_SKIP() << "the mpirun of MPICH may drop the output of the survivors";
   const std::string output = ranks_do("killed", 3, keep_others(), false);
   for (const std::string rank : {"0", "2"}) {
     EXPECT_THAT(output,
@@ -88,21 +88,21 @@ TEST_P(MpiJob, AStoppedRankIsNamed) {
   EXPECT_TRUE(job.wait_all(in_seconds(30))) << job.report();
 }
 
-TEST_P(MpiJob, AbortReachesEveryRankWithItsText) {
+TEST_P(MpiJob, AbortReachesEveryRankWithItsReason) {
   const std::string output = ranks_do("aborted", 3, keep_others(), false);
   for (const char* rank : {"0", "1", "2"})
     EXPECT_THAT(output, HasSubstr(std::string("rank ") + rank + " threw aborted"));
   EXPECT_THAT(output, AllOf(HasSubstr("rank 1 (host"), HasSubstr("aborted the group: the loss is not a number")));
 }
 
-TEST_P(MpiJob, ADeadlineNamesWhoIsMissing) {
+TEST_P(MpiJob, ADeadlineNamesTheMissingRanks) {
   const std::string output = ranks_do("late", 3, keep_others(), false);
   EXPECT_THAT(output, AllOf(HasSubstr("operation #4, barrier: not complete after"), HasSubstr("missing: rank 2 (host"),
                             HasSubstr("whose last operation was #3")));
   for (const char* rank : {"0", "1", "2"}) EXPECT_THAT(output, HasSubstr(std::string("rank ") + rank + " threw "));
 }
 
-TEST_P(MpiJob, RanksThatDisagreeAreNamedOrMpiSaysSo) {
+TEST_P(MpiJob, RanksThatDisagreeAreNamedOrMpiReportsIt) {
   const std::string output = ranks_do("different", 3, keep_others(), false);
   EXPECT_THAT(output, AnyOf(HasSubstr("all ranks must call the same operations"), HasSubstr("MPI returned error")))
       << output;
@@ -122,7 +122,7 @@ TEST_P(MpiJob, AnErrorOfMpiReachesEveryRank) {
   for (const char* rank : {"1", "2"}) EXPECT_THAT(output, HasSubstr(std::string("rank ") + rank + " threw "));
 }
 
-TEST_P(MpiJob, ProcessesThatDoNotAskForTheBackendAreMissed) {
+TEST_P(MpiJob, ProcessesThatDoNotAskForTheBackendAreReportedAsMissing) {
   const std::string output = ranks_do("not_all", 3, keep_others(), false);
   const auto misses = [](const std::string& rank) { return HasSubstr("rank " + rank + ": timed_out"); };
   if (GetParam() == "openmpi") {
@@ -142,14 +142,14 @@ TEST_P(MpiJob, AProgramThatFinalisesMpiEndsTheGroup) {
               HasSubstr("the program has finalised MPI while a process group was in use"));
 }
 
-TEST_P(MpiJob, AProgramThatGivesTooFewThreadsIsToldWhatToDo) {
+TEST_P(MpiJob, TooLowAThreadLevelIsReportedWithWhatToDo) {
   EXPECT_THAT(output_of(mpirun(GetParam(), 2, {program(), "funneled"})),
               AllOf(HasSubstr("MPI_THREAD_FUNNELED"), HasSubstr("at least MPI_THREAD_SERIALIZED"),
                     HasSubstr("MPI_THREAD_MULTIPLE")));
 }
 
-TEST_P(MpiJob, APlugInThatIsMissingIsSaidWithWhatToDo) {
-  ProcessSet job = mpirun(GetParam(), 1, {MPI_RANK, "lives"}, {}, {{"LOCKSTEP_MPI_PLUGIN", "/nowhere"}});
+TEST_P(MpiJob, AMissingPlugInIsReportedWithWhatToDo) {
+  ProcessSet job = mpirun(GetParam(), 1, {MPI_RANK, "again"}, {}, {{"LOCKSTEP_MPI_PLUGIN", "/nowhere"}});
   EXPECT_TRUE(job.wait_all(in_seconds(30))) << job.report();
   EXPECT_THAT(job.output(0), AllOf(HasSubstr("no MPI plug-in for"), HasSubstr("LOCKSTEP_MPI_PLUGIN")));
 }

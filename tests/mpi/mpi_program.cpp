@@ -12,7 +12,7 @@ namespace {
 
 using lockstep::mpi::MpiCommunicator;
 
-void say(const std::string& text) {
+void print_line(const std::string& text) {
   const std::string line = text + "\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
   std::fflush(stdout);
@@ -31,9 +31,9 @@ double sum_over(MpiCommunicator& world) {
 
 // Uses MPI between, beside and after groups.
 int beside(int size) {
-  for (int life = 0; life < 3; ++life) {
+  for (int round = 0; round < 3; ++round) {
     auto world = join();
-    if (!world.ok()) return say(world.status().to_string()), 1;
+    if (!world.ok()) return print_line(world.status().to_string()), 1;
     double mine = 1;
     double theirs = 0;
     const lockstep::Work work = (*world)->submit(lockstep::Operation::barrier());
@@ -41,22 +41,22 @@ int beside(int size) {
     work.wait();
     if (theirs != size || sum_over(**world) != size) return 1;
   }
-  say("both agree");
+  print_line("both agree");
   return MPI_Finalize();
 }
 
-// Finalises MPI while a group lives.
+// Finalises MPI while a group exists.
 int finalize_first(int size) {
   auto world = join();
   if (!world.ok() || sum_over(**world) != size) return 1;
   MPI_Barrier(MPI_COMM_WORLD);
   // MPICH 4.0 stops locking when MPI_Finalize starts, and aborts if another thread is in MPI at that moment: so not
-  // while ours still looks for more to do.
+  // while ours may still be polling.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   MPI_Finalize();
   const lockstep::Status later =
       (*world)->submit(lockstep::Operation::barrier()).wait(lockstep::Deadline::after(std::chrono::seconds(10)));
-  say(later.to_string());
+  print_line(later.to_string());
   return later.ok() ? 1 : 0;
 }
 
@@ -72,11 +72,11 @@ int main(int argc, char** argv) {
     if (part == "beside") return beside(size);
     if (part == "finalize_first") return finalize_first(size);
     if (part == "funneled") {
-      say(join().status().to_string());
+      print_line(join().status().to_string());
       return MPI_Finalize();
     }
   } catch (const std::exception& error) {
-    say(error.what());
+    print_line(error.what());
   }
   return 1;
 }

@@ -1,4 +1,4 @@
-// A rank of a job over MPI, without torch. The argument says what it does; one line for each thing worth knowing.
+// A rank of a job over MPI, without torch. The argument selects what it does; it prints one line for each result.
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 using World = std::shared_ptr<MpiCommunicator>;
 
 // One write, so that the lines of several ranks do not mix.
-void say(const std::string& text) {
+void print_line(const std::string& text) {
   const std::string line = text + "\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
   std::fflush(stdout);
@@ -151,7 +151,7 @@ void moves(const World& world) {
   std::vector<std::int32_t> all(100 * size);
   world->submit(Operation::all_gather(ConstBuffer(std::span(std::as_const(mine))), Buffer(std::span(all)))).wait();
   for (std::size_t i = 0; i < all.size(); ++i) require(all[i] == static_cast<int>(i / 100), "all_gather");
-  // In place: this rank's part stands in the output already.
+  // In place: this rank's block is in the output already.
   std::fill(all.begin(), all.end(), -1);
   std::fill_n(all.begin() + static_cast<std::ptrdiff_t>(rank * 100), 100, world->rank());
   world->submit(Operation::all_gather(ConstBuffer(all.data() + rank * 100, 100, DType::i32), Buffer(std::span(all))))
@@ -242,7 +242,7 @@ int collectives() {
   messages(world);
   if (world->size() == 4) subgroups(world);
   require(world->local_size() == world->size(), "one host");
-  say(fmt::format("rank {} of {}: all right", world->rank(), world->size()));
+  print_line(fmt::format("rank {} of {}: all right", world->rank(), world->size()));
   return 0;
 }
 
@@ -254,10 +254,10 @@ int threads_of_this_process() {
   return -1;
 }
 
-// Several lives of the world in one process; the number of threads does not grow.
-int lives() {
+// Forms the default group several times in one process; the number of threads does not grow.
+int again() {
   std::vector<int> threads;
-  for (int life = 0; life < 4; ++life) {
+  for (int round = 0; round < 4; ++round) {
     World world = join();
     float sum = 1;
     world->submit(Operation::all_reduce(Buffer(std::span(&sum, 1)))).wait();
@@ -266,11 +266,11 @@ int lives() {
     threads.push_back(threads_of_this_process());
   }
   require(threads.back() <= threads[1], fmt::format("{} threads, then {}", threads[1], threads.back()));
-  say("lived");
+  print_line("formed again");
   return 0;
 }
 
-// Works until something fails, and says what. The exit code is 0, so that mpirun does not end the others.
+// Works until something fails, and prints what. The exit code is 0, so that mpirun does not end the others.
 int until_failure(const World& world, const std::function<void(int step)>& before_step) {
   try {
     for (int step = 0;; ++step) {
@@ -279,12 +279,12 @@ int until_failure(const World& world, const std::function<void(int step)>& befor
       world->submit(Operation::all_reduce(Buffer(std::span(data)), {.timeout = std::chrono::seconds(20)})).wait();
     }
   } catch (const Error& error) {
-    say(fmt::format("rank {} threw {}", world->rank(), error.what()));
+    print_line(fmt::format("rank {} threw {}", world->rank(), error.what()));
   }
   double data = 1;
   const Status later =
       world->submit(Operation::all_reduce(Buffer(std::span(&data, 1)))).wait(Deadline::after(std::chrono::seconds(5)));
-  say(fmt::format("rank {} later: {}", world->rank(), to_string(later.code())));
+  print_line(fmt::format("rank {} later: {}", world->rank(), to_string(later.code())));
   return 0;
 }
 
@@ -292,14 +292,14 @@ int killed() {
   const World world = join();
   return until_failure(world, [&](int step) {
     if (step != 5 || world->rank() != 1) return;
-    say(fmt::format("rank 1 is pid {}", ::getpid()));
+    print_line(fmt::format("rank 1 is pid {}", ::getpid()));
     ::raise(SIGKILL);
   });
 }
 
 int stopped() {
   const World world = join();
-  if (world->rank() == 1) say(fmt::format("pid of rank 1: {}", ::getpid()));
+  if (world->rank() == 1) print_line(fmt::format("pid of rank 1: {}", ::getpid()));
   return until_failure(world, [&](int step) {
     if (step != 5) return;
     if (world->rank() == 1) ::raise(SIGSTOP);
@@ -320,7 +320,7 @@ int late() {
     if (world->rank() == 2) std::this_thread::sleep_for(std::chrono::seconds(3));
     world->submit(Operation::barrier({.timeout = milliseconds(1000)})).wait();
   } catch (const Error& error) {
-    say(fmt::format("rank {} threw {}", world->rank(), error.what()));
+    print_line(fmt::format("rank {} threw {}", world->rank(), error.what()));
     return 0;
   }
   return 1;
@@ -339,7 +339,7 @@ int different() {
       world->submit(Operation::barrier()).wait();
     }
   } catch (const Error& error) {
-    say(fmt::format("rank {} threw {}", world->rank(), error.what()));
+    print_line(fmt::format("rank {} threw {}", world->rank(), error.what()));
     return 0;
   }
   return 1;
@@ -355,7 +355,7 @@ int leaves() {
   try {
     world->submit(Operation::barrier()).wait();
   } catch (const Error& error) {
-    say(fmt::format("rank {} threw {}", world->rank(), error.what()));
+    print_line(fmt::format("rank {} threw {}", world->rank(), error.what()));
     return 0;
   }
   return 1;
@@ -370,7 +370,7 @@ int truncated() {
     if (world->rank() == 1) world->submit(Operation::recv(Buffer(std::span(data).first(10)), 0, 0)).wait();
     world->submit(Operation::barrier()).wait();
   } catch (const Error& error) {
-    say(fmt::format("rank {} threw {}", world->rank(), error.what()));
+    print_line(fmt::format("rank {} threw {}", world->rank(), error.what()));
     return 0;
   }
   return 1;
@@ -386,7 +386,7 @@ int not_all() {
   CommunicatorOptions how = options();
   how.init_timeout = std::chrono::milliseconds(1500);
   const auto world = MpiCommunicator::create_world("mpi", how);
-  say(fmt::format("rank {}: {}", rank, world.status().to_string()));
+  print_line(fmt::format("rank {}: {}", rank, world.status().to_string()));
   std::_Exit(world.ok() ? 1 : 0);
 }
 
@@ -394,7 +394,7 @@ int not_all() {
 int forgets() {
   static World* const world = new World(join());
   (*world)->submit(Operation::barrier()).wait();
-  say("done");
+  print_line("done");
   return 0;
 }
 
@@ -405,7 +405,7 @@ int idles() {
   const auto cpu = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
   const double before = cpu();
   std::this_thread::sleep_for(std::chrono::seconds(1));
-  say(fmt::format("cpu {:.3f} s", cpu() - before));
+  print_line(fmt::format("cpu {:.3f} s", cpu() - before));
   require(cpu() - before < 0.2, "an idle rank computes");
   world->submit(Operation::barrier()).wait();
   return 0;
@@ -417,7 +417,7 @@ int idles() {
 int main(int argc, char** argv) {
   using namespace lockstep::mpi;
   const std::map<std::string, std::function<int()>> parts = {
-      {"collectives", collectives}, {"lives", lives},     {"killed", killed},       {"stopped", stopped},
+      {"collectives", collectives}, {"again", again},     {"killed", killed},       {"stopped", stopped},
       {"aborted", aborted},         {"late", late},       {"different", different}, {"leaves", leaves},
       {"truncated", truncated},     {"not_all", not_all}, {"forgets", forgets},     {"idles", idles}};
   const auto part = parts.find(argc > 1 ? argv[1] : "");
@@ -425,7 +425,7 @@ int main(int argc, char** argv) {
   try {
     return part->second();
   } catch (const std::exception& error) {
-    say(error.what());
+    print_line(error.what());
     return 1;
   }
 }

@@ -12,7 +12,7 @@ namespace lockstep::testing {
 
 inline bool is_installed(const std::string& mpi) { return ::access(("/usr/bin/mpirun." + mpi).c_str(), X_OK) == 0; }
 
-// `options` are mpirun's own. More ranks than cores: so that ranks give way while they wait.
+// `options` are mpirun's own. More ranks than cores: so that ranks yield while they wait.
 inline ProcessSet mpirun(const std::string& mpi, int ranks, const std::vector<std::string>& program,
                          const std::vector<std::string>& options = {}, Environment environment = {}) {
   for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_STORE_FD"}) {

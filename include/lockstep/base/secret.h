@@ -1,4 +1,4 @@
-// The job's secret: what every store and data connection proves to know before it is used.
+// The job's secret. Both ends of every store and data connection prove that they have it before the connection is used.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// The key itself never travels and is never logged. Empty where no secret is set.
+// The key itself is never sent and never logged. Empty if no secret is set.
 class Secret {
  public:
   Secret() = default;
@@ -16,9 +16,9 @@ class Secret {
   bool empty() const { return key_.empty(); }
   const std::string& key() const { return key_; }
 
-  // LOCKSTEP_SECRET, or the content of LOCKSTEP_SECRET_FILE (trailing newline removed; a file to
-  // which anybody but its owner has access is refused). Neither: an empty Secret. Both, or an
-  // empty value: an error.
+  // LOCKSTEP_SECRET, or the content of LOCKSTEP_SECRET_FILE (trailing newline removed; a file that
+  // other users than its owner can access is refused). Neither: an empty Secret. Both, or an empty
+  // value: an error.
   static Result<Secret> from_environment();
 
  private:

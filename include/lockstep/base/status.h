@@ -1,8 +1,8 @@
-// Errors as values inside the engine, one exception type at its public face.
+// Errors: values inside the engine, one exception type in the public API.
 //
 // Inside the engine every function that can fail returns `Status` or `Result<T>`, because errors
 // cross threads there. The public C++ API throws `Error`, which carries the same Status.
-// A message says what happened, where, to whom, and what to do; never a bare errno.
+// A message states what happened, where, to which rank, and what to do; never a bare errno.
 #pragma once
 
 #include <cassert>
@@ -18,17 +18,17 @@ namespace lockstep {
 enum class StatusCode : std::uint8_t {
   ok = 0,
   invalid_argument,    // the caller passed something that can never work
-  timed_out,           // a deadline passed; the message names who did not come
+  timed_out,           // a deadline passed; the message names the ranks that are missing
   peer_lost,           // a peer's process or link is gone
   mismatch,            // ranks called different operations; the message names both sides
-  aborted,             // somebody called abort()
+  aborted,             // a rank called abort()
   unavailable,         // an address or service cannot be reached
-  unauthenticated,     // a peer did not prove that it knows the job's secret
+  unauthenticated,     // a peer did not prove that it has the job's secret
   resource_exhausted,  // a limit of ours or of the system was reached
   protocol_error,      // bytes that no correct peer of this version would send
   already_exists,      // e.g. two processes claim one rank, a port in use
   not_found,
-  closed,    // the object was shut down or died earlier; the message repeats why
+  closed,    // the object was shut down or failed earlier; the message repeats why
   internal,  // a defect in Lockstep
 };
 
@@ -55,7 +55,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// Either a value or the Status that says why there is none (never an Ok status).
+// Either a value, or the Status that explains why there is none (never an Ok status).
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -79,7 +79,7 @@ class [[nodiscard]] Result {
   std::variant<Status, T> state_;
 };
 
-// The one exception of the public API.
+// The only exception type of the public API.
 class Error : public std::runtime_error {
  public:
   explicit Error(Status status) : std::runtime_error(status.to_string()), status_(std::move(status)) {}
@@ -100,7 +100,7 @@ T value_or_throw(Result<T> result) {
 
 }  // namespace lockstep
 
-// Leaves the calling function with the error, if there is one.
+// Returns the error from the calling function, if there is one.
 #define LOCKSTEP_RETURN_IF_ERROR(expression)                        \
   do {                                                              \
     if (::lockstep::Status status_ = (expression); !status_.ok()) { \

@@ -1,11 +1,11 @@
-// How far an epoch has come. Snapshots store it; DistributedSampler continues from it.
+// The position within an epoch. Snapshots store it; DistributedSampler continues from it.
 #pragma once
 
 #include <cstdint>
 
 namespace lockstep {
 
-// For all ranks together. Plain numbers, to be stored as the program likes.
+// One position for all ranks together. Plain numbers, which a program may store in any form.
 struct DistributedSamplerState {
   std::int64_t epoch = 0;
   std::int64_t seed = 0;

@@ -1,4 +1,4 @@
-// Options of single operations.
+// Options of a single operation, as designated initialisers: group.all_reduce(x, {.op = ReduceOp::avg}).
 #pragma once
 
 #include <chrono>
@@ -8,11 +8,12 @@
 
 namespace lockstep {
 
-// Options of single calls; designated initialisers: group.all_reduce(x, {.op = ReduceOp::avg}).
+// For operations that reduce. Without a timeout, the group's applies.
 struct ReduceOptions {
   ReduceOp op = ReduceOp::sum;
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 };
+// For all other operations.
 struct CallOptions {
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 };

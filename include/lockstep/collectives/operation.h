@@ -1,5 +1,5 @@
 // One operation of a group as data. The named calls of Communicator and ProcessGroup (all_reduce(), send(), ...) are
-// shorthands that fill one in.
+// shorthands that create one.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// The collectives, and the two messages between two ranks.
+// The collectives, and the two ends of a message.
 enum class OperationKind : std::uint8_t {
   barrier,
   all_reduce,
@@ -32,7 +32,7 @@ enum class OperationKind : std::uint8_t {
 std::string_view to_string(OperationKind kind);  // "all_reduce"
 // True for the kinds that combine elements with a ReduceOp.
 bool reduces(OperationKind kind);
-// False for send and recv, which are in no order with the others.
+// False for send and recv, which are not ordered with respect to the collectives.
 bool is_collective(OperationKind kind);
 
 // The call of the same name in communicator.h documents what each kind reads and writes. An operation in place has the

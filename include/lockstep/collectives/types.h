@@ -1,4 +1,4 @@
-// Element types, reduction operations, and typed views of memory: the vocabulary of collectives.
+// Element types, reduction operations, and typed views of memory, as collectives take them.
 #pragma once
 
 #include <cstddef>
@@ -63,7 +63,7 @@ constexpr DType dtype_of() {
   }
 }
 
-// Elements to read. Does not own them: they must live until the operation is complete.
+// Elements to read. Does not own them: they must stay valid until the operation is complete.
 struct ConstBuffer {
   const void* data = nullptr;
   std::size_t count = 0;

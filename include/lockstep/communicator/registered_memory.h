@@ -10,12 +10,13 @@ namespace detail {
 class Registration;
 }
 
-// Made by Communicator::allocate; page-aligned, zero-filled. A collective finds it by address:
-// pass any pointer inside it. Destroying it releases the memory here; peers drop their mapping at
-// their own pace, never while they use it. Outlives its group as plain memory.
+// Created by Communicator::allocate; page-aligned and zero-filled. A collective finds it by address:
+// pass any pointer inside it. Destroying it releases the memory on this rank; peers drop their
+// mappings later, never while they use them. May outlive its group, as plain memory.
 //
-// When an operation has failed here, peers have left it too and touch its buffers no more; except one
-// that was stopped (SIGSTOP) in the middle of it, which may still write when it continues.
+// When an operation has failed here, peers have left it too and no longer access its buffers. The
+// exception is a peer that was stopped (SIGSTOP) in the middle of it, which may still write when it
+// continues.
 class RegisteredMemory {
  public:
   explicit RegisteredMemory(std::shared_ptr<detail::Registration> registration);

@@ -1,10 +1,10 @@
 // Gradient clipping by the norm of all gradients together.
 //
-// After DDP's backward every rank has the same gradients, with ZeroRedundancyOptimizer too (it shards the
-// optimizer's state, not gradients). So each rank can compute the norm by itself, and
-// torch::nn::utils::clip_grad_norm_ does the job, as long as all ranks run with equally many threads:
-// the last bit of a norm depends on how the sum was split. This one promises replicas that stay
-// bit-identical anyway: all take rank 0's norm, at the price of one message of one number.
+// After DDP's backward every rank has the same gradients, also with ZeroRedundancyOptimizer (it shards the
+// optimizer's state, not the gradients). So each rank could compute the norm by itself with
+// torch::nn::utils::clip_grad_norm_, as long as all ranks have the same number of threads: the last bit
+// of a norm depends on how the sum was split. clip_grad_norm_ below keeps replicas bit-identical in any
+// case: all ranks take rank 0's norm, at the cost of broadcasting one number.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -25,9 +25,9 @@ struct ClipGradOptions {
   std::shared_ptr<ProcessGroup> group = nullptr;
 };
 
-// Scales the gradients of `parameters` so that their norm is at most `max_norm`, and returns the norm that
-// they had; parameters without a gradient do not count. Collective; the arithmetic is torch's, so one
-// rank gets exactly what torch::nn::utils::clip_grad_norm_ gives.
+// Scales the gradients of `parameters` so that their norm is at most `max_norm`, and returns the norm before
+// scaling; parameters without a gradient do not count. Collective. The arithmetic is torch's: a single
+// rank gets exactly the result of torch::nn::utils::clip_grad_norm_.
 double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, const ClipGradOptions& options = {});
 
 }  // namespace lockstep

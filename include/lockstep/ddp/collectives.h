@@ -1,15 +1,15 @@
 // Collectives on tensors: torch.distributed's, in C++.
 //
-// Any strided CPU tensor of a supported type will do: non-contiguous ones are copied in and out,
-// empty and 0-dimensional ones work, bool goes as bytes (sum means "or"), complex as pairs of reals
-// (sum and avg only). Autograd does not see these calls. What cannot work (sparse tensors, int16,
-// another device than the backend's) throws Error and says what to do.
+// They take any strided CPU tensor of a supported type: non-contiguous tensors are copied in and out,
+// empty and 0-dimensional ones work, bool is sent as bytes (sum means "or"), complex as pairs of reals
+// (sum and avg only). Autograd does not record these calls. Unsupported tensors (sparse, int16, on
+// another device than the backend's) throw Error, whose message suggests what to do.
 //
 // The plain form blocks and throws Error; the _async form returns a Work and keeps the tensors
 // alive. All ranks of the group call the same collectives in the same order.
 //
-// `src` and `dst` are ranks of the world (of the default group), also where `group` is another one, as in PyTorch:
-// get_global_rank(group, 0) is the world's number of a group's first rank. Lists of tensors are in the order of the
+// `src` and `dst` are global ranks (of the default group) even if `group` is another group, as in PyTorch:
+// get_global_rank(group, 0) is the global rank of a group's first rank. Lists of tensors are in the order of the
 // group's ranks. On a group that this process is not in, a call does nothing, whatever its arguments, and its Work is
 // complete; the first such call of each kind on the group logs a warning.
 #pragma once
@@ -34,11 +34,11 @@ struct TensorCallOptions {
 void all_reduce(const at::Tensor& tensor, const TensorReduceOptions& options = {});
 Work all_reduce_async(const at::Tensor& tensor, const TensorReduceOptions& options = {});
 
-// The result arrives on `dst`, a rank of the world; elsewhere the tensor keeps its values.
+// The result arrives on `dst`, a global rank; on other ranks the tensor keeps its values.
 void reduce(const at::Tensor& tensor, int dst, const TensorReduceOptions& options = {});
 Work reduce_async(const at::Tensor& tensor, int dst, const TensorReduceOptions& options = {});
 
-// `src` is a rank of the world.
+// `src` is a global rank.
 void broadcast(const at::Tensor& tensor, int src, const TensorCallOptions& options = {});
 Work broadcast_async(const at::Tensor& tensor, int src, const TensorCallOptions& options = {});
 
@@ -60,8 +60,8 @@ void reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, co
 Work reduce_scatter_tensor_async(const at::Tensor& output, const at::Tensor& input,
                                  const TensorReduceOptions& options = {});
 
-// `outputs` (gather) and `inputs` (scatter) are used on the root only; empty elsewhere. `dst` and `src` are ranks of
-// the world, the lists in the order of the group's ranks.
+// `outputs` (gather) and `inputs` (scatter) are used on the root only, and empty on other ranks. `dst` and `src` are
+// global ranks; the lists are in the order of the group's ranks.
 void gather(const at::Tensor& input, const std::vector<at::Tensor>& outputs, int dst,
             const TensorCallOptions& options = {});
 Work gather_async(const at::Tensor& input, const std::vector<at::Tensor>& outputs, int dst,
@@ -71,7 +71,7 @@ void scatter(const at::Tensor& output, const std::vector<at::Tensor>& inputs, in
 Work scatter_async(const at::Tensor& output, const std::vector<at::Tensor>& inputs, int src,
                    const TensorCallOptions& options = {});
 
-// inputs[s] goes to rank s of the group; outputs[r] came from rank r. All of one size.
+// inputs[s] goes to rank s of the group; outputs[r] comes from rank r. All tensors have the same size.
 void all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                 const TensorCallOptions& options = {});
 Work all_to_all_async(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
@@ -79,7 +79,7 @@ Work all_to_all_async(const std::vector<at::Tensor>& outputs, const std::vector<
 void all_to_all_single(const at::Tensor& output, const at::Tensor& input, const TensorCallOptions& options = {});
 Work all_to_all_single_async(const at::Tensor& output, const at::Tensor& input, const TensorCallOptions& options = {});
 
-// `dst` and `src` are ranks of the world.
+// `dst` and `src` are global ranks.
 void send(const at::Tensor& tensor, int dst, int tag = 0, const TensorCallOptions& options = {});
 Work send_async(const at::Tensor& tensor, int dst, int tag = 0, const TensorCallOptions& options = {});
 void recv(const at::Tensor& tensor, int src, int tag = 0, const TensorCallOptions& options = {});
@@ -87,7 +87,7 @@ Work recv_async(const at::Tensor& tensor, int src, int tag = 0, const TensorCall
 
 void barrier(const TensorCallOptions& options = {});
 Work barrier_async(const TensorCallOptions& options = {});
-// A barrier whose error, on every rank, names the ranks that had not come at the deadline.
+// A barrier whose error, on every rank, names the ranks that had not reached it at the deadline.
 void monitored_barrier(std::chrono::milliseconds timeout, const std::shared_ptr<ProcessGroup>& group = nullptr);
 
 }  // namespace lockstep

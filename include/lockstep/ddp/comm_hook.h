@@ -1,10 +1,11 @@
-// Communication hooks: what happens to a bucket of gradients instead of the plain all-reduce.
+// Communication hooks: a hook replaces the all-reduce of a bucket of gradients.
 //
-// A hook gets a bucket when all its gradients are there, during backward, in the order of buckets
-// (which is the same on all ranks), and returns a HookFuture: what to wait for, and what to do then.
-// Continuations run at the end of backward, on the thread that runs backward, bucket by bucket in
-// the same order on all ranks; so a hook may issue collectives both at once and in a continuation,
-// and ranks cannot get out of step. Buckets of one hook are never processed concurrently.
+// DDP calls a hook during backward, when all gradients of a bucket are ready, in the order of buckets
+// (which is the same on all ranks). The hook returns a HookFuture: what to wait for, and what to do
+// then. Continuations run at the end of backward, on the thread that runs backward, bucket by bucket
+// in the same order on all ranks. So a hook may issue collectives both immediately and in a
+// continuation; their order is the same on all ranks. Buckets of one hook are never processed
+// concurrently.
 #pragma once
 
 #include <functional>
@@ -17,9 +18,9 @@
 
 namespace lockstep {
 
-// A bucket as a hook sees it. buffer() holds this rank's gradients one after the other; whatever it
-// holds when the future is complete becomes the gradients, on every rank: so all ranks must leave
-// the same values in it.
+// A bucket as a hook sees it. buffer() holds this rank's gradients one after the other. Its content
+// when the future is complete becomes the gradients on this rank, so all ranks must leave the same
+// values in it.
 class GradBucket {
  public:
   GradBucket(std::size_t index, bool is_last, at::Tensor buffer, std::vector<at::Tensor> gradients,
@@ -46,7 +47,7 @@ class GradBucket {
   std::vector<at::Tensor> parameters_;
 };
 
-// What a hook waits for and does next.
+// What a hook waits for, and what it does next.
 class HookFuture {
  public:
   using Continuation = std::function<HookFuture()>;
@@ -54,7 +55,7 @@ class HookFuture {
   HookFuture() = default;
   // The bucket is done when `work` is.
   HookFuture(Work work) : works_{std::move(work)} {}
-  // When all of `works` are complete, `next` runs and says how it goes on.
+  // When all of `works` are complete, `next` runs and returns what follows.
   HookFuture(std::vector<Work> works, Continuation next) : works_(std::move(works)), next_(std::move(next)) {}
 
   const std::vector<Work>& works() const { return works_; }
@@ -69,11 +70,11 @@ class CommHook {
  public:
   virtual ~CommHook() = default;
   virtual const char* name() const = 0;
-  // May modify bucket.buffer(), which lives until the future is complete.
+  // May modify bucket.buffer(), which is valid until the future is complete.
   virtual HookFuture run(const GradBucket& bucket, ProcessGroup& group) = 0;
 };
 
-// A hook from a function.
+// Makes a hook from a function.
 std::shared_ptr<CommHook> make_comm_hook(std::string name,
                                          std::function<HookFuture(const GradBucket&, ProcessGroup&)> function);
 

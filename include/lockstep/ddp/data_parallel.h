@@ -1,5 +1,5 @@
-// DataParallel: the older way. One process; every forward splits its batch over replicas of the module, each
-// in a thread of its own.
+// DataParallel, the predecessor of DDP: one process; every forward splits its batch over replicas of the module,
+// each in a thread of its own.
 //
 //   torch::nn::Sequential model(...);
 //   lockstep::DataParallel dp(model, {.replicas = 4});
@@ -7,23 +7,23 @@
 //   auto loss = torch::mse_loss(dp(input), target);
 //   loss.backward();
 //
-// It is here to compare with: DistributedDataParallel needs no gathering of outputs, adds gradients up while
+// It is here for comparison: DistributedDataParallel does not have to gather outputs, reduces gradients while
 // backward runs, and scales beyond one process.
 //
 // Every tensor of the input is split along dimension 0 into parts of equal size (the last may be smaller; a
 // small batch uses fewer replicas); 0-dimensional tensors and everything else go to all replicas. Outputs
 // are concatenated along dimension 0, in order; 0-dimensional ones become a vector with one value per replica.
-// If one replica suffices, forward() is the module's own. backward() runs the replicas in their threads too,
+// If one replica suffices, forward() calls the module's own. backward() runs the replicas in their threads too,
 // and adds their gradients in the order of replicas, so that the result does not depend on timing.
 //
 // The module must have clone(), as torch::nn::Cloneable and all of torch::nn have. Replicas are cloned once and
-// then share the memory of the module's parameters. Before every forward they take over its buffers,
-// train()/eval() and requires_grad; after any other change to the module (another dropout rate) make a new
-// DataParallel. Changes that replica 0 makes in place to its buffers (batch norm's running statistics) are
-// changes of the module's; those of the other replicas are dropped.
+// then share the memory of the module's parameters. Before every forward they copy its buffers,
+// train()/eval() and requires_grad; after any other change to the module (another dropout rate) create a new
+// DataParallel. Changes that replica 0 makes in place to its buffers (batch norm's running statistics) change
+// the module's; those of the other replicas are dropped.
 //
-// One thread at a time may use it. Dropout draws from one generator for all threads, in the order in which
-// they come. backward(create_graph = true) is not possible and throws.
+// Not thread-safe. Dropout draws from one generator for all threads, in the order in which they ask for
+// numbers. backward(create_graph = true) is not possible and throws.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -49,7 +49,7 @@ struct DataParallelOptions {
 
 namespace detail {
 
-// What does not depend on the module's type: replicas, threads, and the way of gradients.
+// Everything that does not depend on the module's type: replicas, threads, and the path of gradients.
 class ReplicaSet {
  public:
   ReplicaSet(std::shared_ptr<torch::nn::Module> module, const DataParallelOptions& options);
@@ -86,7 +86,7 @@ void replace_tensors(T& value, F&& replace) {
     if (value.has_value()) replace_tensors(*value, replace);
   } else {
     static_assert(std::is_arithmetic_v<T>,
-                  "DataParallel knows tensors and optional, vector, array, pair, tuple and map of them");
+                  "DataParallel supports tensors and optional, vector, array, pair, tuple and map of them");
   }
 }
 
@@ -155,7 +155,7 @@ class DataParallel {
   detail::ReplicaSet replicas_;
 };
 
-// Once: makes the replicas for this call.
+// One forward, with replicas that are created for this call.
 template <typename M, typename Input>
 auto data_parallel(M module, const Input& input, int replicas) {
   return DataParallel<M>(std::move(module), {.replicas = replicas}).forward(input);

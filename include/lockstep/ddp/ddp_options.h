@@ -1,4 +1,4 @@
-// Options of DistributedDataParallel, and what it tells about itself.
+// Options of DistributedDataParallel, and the statistics that it reports.
 #pragma once
 
 #include <chrono>
@@ -17,37 +17,36 @@ struct DdpOptions {
   std::shared_ptr<ProcessGroup> process_group = nullptr;
   // Small gradients of one type and device are reduced together, in buckets of at most about this size; the first
   // bucket is smaller, so that communication starts early. A gradient of 1 MiB or more (on a GPU: of this size or more)
-  // has a bucket of its own and is reduced where autograd left it.
+  // has a bucket of its own and is reduced in place.
   double bucket_cap_mb = 25;
   double first_bucket_mb = 1;
-  // Buffers (running statistics of batch norm) are taken from rank 0 before each training forward, except while another
-  // one waits for its backward, and before the first forward without gradients after training.
+  // Take buffers (running statistics of batch norm) from rank 0 before each training forward, except while another
+  // forward waits for its backward, and before the first forward without gradients after training.
   bool broadcast_buffers = true;
   // Check that all ranks have the same model, then take parameters and buffers from rank 0.
   bool init_sync = true;
   // Search the graph of each forward's output for parameters that will get no gradient. Costs a
-  // walk over the graph; needed only where the model skips parameters.
+  // traversal of the graph; needed only if the model does not always use all parameters.
   bool find_unused_parameters = false;
-  // The same parameters are used, the same number of times, in every step: makes unused parameters
-  // and re-entrant (checkpointed) segments work without a search in every step.
+  // Promises that every step uses the same parameters the same number of times. Unused parameters and
+  // re-entrant backward (activation checkpointing) then work without a search in every step.
   bool static_graph = false;
-  // Small gradients stay in their bucket and .grad points there, which saves a copy of them and the memory for it; but
-  // a .grad that the program kept changes with the next backward. False: they are copied back into the tensor that
-  // autograd made.
+  // Small gradients stay in their bucket and .grad is a view of it, which saves a copy and its memory; but a .grad that
+  // the program kept changes with the next backward. False: they are copied back into the tensor that autograd made.
   bool gradient_as_bucket_view = false;
-  // Names (as in named_parameters() and named_buffers()) that DDP leaves alone.
+  // Names (as in named_parameters() and named_buffers()) that DDP ignores.
   std::unordered_set<std::string> parameters_to_ignore = {};
-  // Weigh each rank's gradient by its number of samples (the first dimension of the first tensor of
-  // forward, or set_sample_count()), so that unequal and empty batches give the gradient of one
-  // process with the whole batch. The loss must be a mean over the rank's samples. Under no_sync() each
-  // batch is weighed by itself (ranks exchange only their numbers of samples).
+  // Weight each rank's gradient by its number of samples (the first dimension of the first tensor passed
+  // to forward, or set_sample_count()), so that unequal and empty batches give the gradient that one
+  // process would compute from the whole batch. The loss must be a mean over the rank's samples. Under
+  // no_sync() each batch is weighted separately (ranks exchange only their numbers of samples).
   bool sample_weighted = false;
-  // Compare hashes of all parameters and buffers across ranks every so many steps; 0: never.
+  // Compare hashes of all parameters and buffers across ranks every this many steps; 0: never.
   int verify_every = 0;
 };
 
-// What the last synchronised backward did; times in seconds. They are the host's: for parameters on a GPU, work counts
-// as done when it is in the GPU's queue, so that communication and its overlap are not seen.
+// Statistics of the last synchronised backward; times in seconds. They are measured on the host: for parameters on a
+// GPU, work counts as done when it is in the GPU's queue, so communication and its overlap are not measured.
 struct DdpLoggingData {
   int world_size = 1;
   int rank = 0;
@@ -66,9 +65,9 @@ struct DdpLoggingData {
   double backward_communication_seconds = 0;  // from the first bucket's launch until all were reduced
   double overlap_seconds = 0;                 // communication while gradients were still computed
   double exposed_communication_seconds = 0;   // how long backward waited for communication at its end
-  // The share of gradient bytes that were reduced where autograd left them, without a copy.
+  // The fraction of gradient bytes that were reduced in place, without a copy.
   double zero_copy_fraction = 0;
-  // Bytes of large gradients that had to be copied because another tensor could see their memory (a view, another
+  // Bytes of large gradients that had to be copied because another tensor shares their memory (a view, another
   // parameter's gradient, a tensor that the program keeps), or because of their strides.
   std::int64_t copied_bytes = 0;
 };

@@ -6,13 +6,13 @@
 //   auto loss = torch::mse_loss(ddp(input), target);
 //   loss.backward();
 //
-// Every replica starts as rank 0's and stays bit-identical to it. `M` is anything with operator->
-// to a torch::nn::Module that has forward(): a ModuleHolder, a Sequential, a shared_ptr.
+// Every replica starts as a copy of rank 0's and stays bit-identical to it. `M` is any type whose
+// operator-> leads to a torch::nn::Module with forward(): a ModuleHolder, a Sequential, a shared_ptr.
 //
 // Train through ddp(input) or ddp->forward(input). The module's own forward (ddp.module()->forward()) is for
-// evaluation: gradients that come from it cannot be averaged, and the first one that arrives throws. Wrap the model
-// when it is complete: a parameter that is later converted, moved, replaced, added, frozen or unfrozen is an error at
-// the next forward, which names it.
+// evaluation: gradients from it cannot be averaged, and the first one that arrives throws. Wrap the model when it is
+// complete: if a parameter is later converted, moved, replaced, added, frozen or unfrozen, the next forward throws an
+// error that names it.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -35,8 +35,8 @@ class DistributedDataParallel {
         synchronizer_(std::make_unique<GradientSynchronizer>(named_tensors(module_->named_parameters()),
                                                              named_tensors(module_->named_buffers()), options)) {}
 
-  // The module's forward(), and what has to happen before and after it. Any arguments, any result in
-  // which output_tensors.h finds the tensors.
+  // Runs the module's forward() and synchronises around it. Takes any arguments; the result may be any type in which
+  // output_tensors.h finds the tensors.
   template <typename... Inputs>
   auto forward(Inputs&&... inputs) {
     synchronizer_->check_unchanged(named_tensors(module_->named_parameters()), named_tensors(module_->named_buffers()));
@@ -52,15 +52,15 @@ class DistributedDataParallel {
     return forward(std::forward<Inputs>(inputs)...);
   }
 
-  // ddp->forward(input) is DDP's forward, so -> leads to DDP, which has what every module has. Members of the model's
-  // own class are behind module(): ddp.module()->encoder.
+  // ddp->forward(input) is DDP's forward: -> leads to DDP, which has the functions that every module has. Access
+  // members of the model's own class through module(): ddp.module()->encoder.
   DistributedDataParallel* operator->() { return this; }
   const DistributedDataParallel* operator->() const { return this; }
   // The wrapped module.
   M& module() { return module_; }
   const M& module() const { return module_; }
 
-  // The module's, with the names that they have there.
+  // Those of the module, with the module's names.
   auto parameters(bool recurse = true) const { return module_->parameters(recurse); }
   auto named_parameters(bool recurse = true) const { return module_->named_parameters(recurse); }
   auto buffers(bool recurse = true) const { return module_->buffers(recurse); }
@@ -75,7 +75,7 @@ class DistributedDataParallel {
     module_->zero_grad(arguments...);
   }
 
-  // GradientSynchronizer's, which says what each does.
+  // Documented in gradient_synchronizer.h.
   [[nodiscard]] GradientSynchronizer::NoSync no_sync() { return synchronizer_->no_sync(); }
   void join(const std::function<void()>& train_loop, const JoinOptions& options = {}) {
     synchronizer_->join(train_loop, options);

@@ -1,4 +1,4 @@
-// DistributedSampler: each rank's share of a dataset, in the order of PyTorch's sampler of that name.
+// DistributedSampler: each rank's shard of a dataset, in the order of PyTorch's sampler of the same name.
 //
 //   lockstep::DistributedSampler sampler(dataset.size().value(), {.shuffle = true, .seed = 1});
 //   auto loader = torch::data::make_data_loader(std::move(dataset), sampler, 64);
@@ -7,8 +7,8 @@
 //     for (auto& batch : *loader) ...
 //   }
 //
-// The epoch's global order (a permutation that depends on seed + epoch only) is dealt to the ranks like
-// cards: rank r gets the positions r, r + num_replicas, ... No communication takes place.
+// The epoch's global order is a permutation that depends on seed + epoch only. Rank r gets its positions
+// r, r + num_replicas, ... No communication takes place.
 #pragma once
 
 #include <torch/data/samplers/base.h>
@@ -29,22 +29,22 @@ struct DistributedSamplerOptions {
   std::optional<int> rank = std::nullopt;
   bool shuffle = true;
   std::int64_t seed = 0;
-  // Leave out the last samples of the order, so that all ranks get equally many, each sample at most once.
+  // Drop the last samples of the order, so that all ranks get equally many, each sample at most once.
   bool drop_last = false;
-  // Otherwise: repeat samples from the beginning of the order until all ranks have equally many. False:
-  // each sample exactly once, and some ranks have one fewer; for evaluation.
+  // Without drop_last: repeat samples from the beginning of the order until all ranks have equally many.
+  // False: each sample exactly once, and some ranks have one fewer; for evaluation.
   bool pad = true;
 };
 
-// Copies share everything: a loader takes its sampler by value, and the copy that the program keeps
-// still sets the epoch and knows the position. So one sampler serves one loader. Thread-safe.
+// Copies share their state: a loader takes its sampler by value, and the copy that the program keeps
+// still sets the epoch and reads the position. Use one sampler for each loader. Thread-safe.
 class DistributedSampler : public torch::data::samplers::Sampler<> {
  public:
-  // Throws Error if rank and num_replicas make no sense, or are not given and there is no default group.
+  // Throws Error if rank or num_replicas is out of range, or is not given and there is no default group.
   explicit DistributedSampler(std::size_t dataset_size, const DistributedSamplerOptions& options = {});
 
-  // The order of the next pass over the loader; a pass that has begun is not disturbed. Without it every
-  // pass has the same order.
+  // Sets the order of the next pass over the loader; a pass that has begun is not affected. Without it
+  // every pass has the same order.
   void set_epoch(std::int64_t epoch);
   std::int64_t epoch() const;
 
@@ -52,14 +52,14 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   std::size_t num_samples() const;
   std::size_t total_size() const;
 
-  // Where the epoch stands, if every rank has gone as far as this one. A loader with worker threads
-  // fetches ahead; then say how many samples of this pass this rank has really trained on. Without
-  // padding take rank 0's state, since others may have one sample fewer.
+  // The position within the epoch, if all ranks have taken as many samples as this one. A loader with
+  // worker threads fetches ahead; then pass how many samples of this pass this rank has trained on.
+  // Without padding take rank 0's state, since other ranks may have one sample fewer.
   DistributedSamplerState state(std::optional<std::size_t> samples_taken = std::nullopt) const;
-  // The next pass continues there: what is left of the order is dealt to the present ranks, however many
-  // they are, so that the epoch has every sample once. The pass after it is a whole epoch again. Epoch,
-  // seed and shuffle are taken from `state`; set_epoch() with the same epoch changes nothing. Throws
-  // Error if the dataset has another size.
+  // The next pass continues there: the rest of the order is distributed over the present ranks, however
+  // many there are, so that the epoch has every sample once. The pass after it is a whole epoch again.
+  // Epoch, seed and shuffle are taken from `state`; set_epoch() with the same epoch changes nothing.
+  // Throws Error if the dataset has a different size.
   void load_state(const DistributedSamplerState& state);
 
   // torch::data's interface: loaders call reset() at the beginning of a pass.

@@ -1,6 +1,6 @@
-// GradientSynchronizer: DDP without a module. Keeps the parameters and buffers of N replicas equal.
+// GradientSynchronizer: DDP without a module. Keeps the parameters and buffers of all replicas equal.
 //
-// DistributedDataParallel is this around a module's forward(). Use it directly for TorchScript modules
+// DistributedDataParallel wraps it around a module's forward(). Use it directly for TorchScript modules
 // and hand-written training loops:
 //
 //   lockstep::GradientSynchronizer sync(lockstep::named_tensors(module.named_parameters()),
@@ -10,10 +10,10 @@
 //   sync.after_forward({output});
 //   loss(output).backward();        // gradients are averaged as they become ready
 //
-// Construction is collective, and so are before_forward() (where buffers are broadcast), backward(), join(),
-// sync_buffers(), verify_in_sync() and register_comm_hook's hooks. A backward without a forward between
-// before_forward() and after_forward() is an error, outside of no_sync(). One thread trains; autograd's threads may
-// call in concurrently with it.
+// Collective are the constructor, before_forward() (if it broadcasts buffers), backward(), join(), sync_buffers(),
+// verify_in_sync(), and registered hooks. Outside of no_sync(), a backward without a forward between before_forward()
+// and after_forward() is an error. One thread trains; autograd's threads may call the synchronizer concurrently with
+// it.
 #pragma once
 
 #include <torch/types.h>
@@ -32,11 +32,11 @@ namespace lockstep {
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 struct JoinOptions {
-  // Divide by the number of all ranks, so that late steps weigh less (PyTorch's default); false: by
+  // Divide by the number of all ranks, so that late steps have less weight (PyTorch's default); false: by
   // the number of ranks that still have data. Sample-weighted averaging needs neither.
   bool divide_by_initial_world_size = true;
   // join() throws Error (StatusCode::closed) on all ranks as soon as one rank has no more data, instead of letting the
-  // others continue; the group lives on. For models that communicate in forward, such as SyncBatchNorm.
+  // others continue; the group remains usable. For models that communicate in forward, such as SyncBatchNorm.
   bool throw_on_early_termination = false;
 };
 
@@ -49,10 +49,10 @@ class GradientSynchronizer {
   GradientSynchronizer(const GradientSynchronizer&) = delete;
   GradientSynchronizer& operator=(const GradientSynchronizer&) = delete;
 
-  // Around every forward. `samples`: this rank's number of samples, for sample_weighted (-1: the number given to
-  // set_sample_count). Throws Error if the backward before left parameters without gradients (naming them), or if a
-  // parameter has changed its type, shape or device, was frozen or unfrozen: make a new GradientSynchronizer then. All
-  // parameters may be frozen for a time; such a forward is not synchronised.
+  // Call these two before and after every forward. `samples`: this rank's number of samples, for sample_weighted (-1:
+  // the number passed to set_sample_count). Throws Error if the last backward left parameters without gradients (naming
+  // them), or if a parameter has changed its type, shape or device, or was frozen or unfrozen: create a new
+  // GradientSynchronizer then. All parameters may be frozen temporarily; such a forward is not synchronised.
   // While gradients are off, only buffers are synchronised, in the first forward after training (sync_buffers).
   void before_forward(std::int64_t samples = -1);
   // `outputs`: every tensor that the loss may depend on. Throws Error if none of them needs a gradient, unless
@@ -65,9 +65,9 @@ class GradientSynchronizer {
   // This rank's number of samples in the next forward (sample_weighted).
   void set_sample_count(std::int64_t samples);
 
-  // The gradients of forwards made while it lives only accumulate, whenever their backward runs (as in PyTorch); so do
-  // those of a backward without a forward. The backward of the next forward outside of it averages all that was
-  // accumulated.
+  // While it exists, gradients of the forwards made only accumulate, whenever their backward runs (as in PyTorch); so
+  // do those of a backward without a forward. The backward of the next forward outside of it averages everything that
+  // was accumulated.
   class NoSync {
    public:
     explicit NoSync(GradientSynchronizer& synchronizer);
@@ -82,20 +82,19 @@ class GradientSynchronizer {
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
   // Runs `train_loop`, in which ranks may take different numbers of steps: a rank whose loop has
-  // ended takes part in the others' collectives, with gradients of zero, until all have ended. Then
-  // parameters and buffers are taken from a rank that made all steps. Every rank calls it.
+  // ended takes part in its peers' collectives, with gradients of zero, until all loops have ended.
+  // Then parameters and buffers are taken from a rank that made all steps. Every rank calls it.
   void join(const std::function<void()>& train_loop, const JoinOptions& options = {});
 
   // Takes the buffers from rank 0 now. Call it on all ranks before evaluating on some of them only. Collective.
   void sync_buffers();
 
   // Throws Error naming the first parameter or buffer that is not bit-identical on all ranks, and
-  // the ranks. Buffers are rank 0's by definition where they are broadcast: they are brought into
-  // step first, as the next forward would; without broadcast_buffers they are each rank's own, and
-  // only parameters are compared. Collective.
+  // the ranks. With broadcast_buffers, buffers are first taken from rank 0, as the next forward would
+  // do; without, each rank has its own, and only parameters are compared. Collective.
   void verify_in_sync();
 
-  // Replaces the all-reduce of buckets. Before the first backward; once.
+  // Replaces the all-reduce of buckets. Call it at most once, before the first backward.
   void register_comm_hook(std::shared_ptr<CommHook> hook);
 
   const DdpLoggingData& logging_data() const;

@@ -1,4 +1,4 @@
-// Averaging models instead of gradients, every few steps: the other half of post-local SGD.
+// Averages models instead of gradients, every few steps. Together with post_local_sgd_hook: post-local SGD.
 //
 //   ddp.register_comm_hook(lockstep::post_local_sgd_hook({.start_step = 100}));
 //   lockstep::PeriodicModelAverager averager({.period = 4, .warmup_steps = 100});
@@ -18,7 +18,7 @@ namespace lockstep {
 struct ModelAveragerOptions {
   // Steps between two averages; 1 or more.
   std::int64_t period = 1;
-  // Steps before the first one.
+  // Steps before the first average.
   std::int64_t warmup_steps = 0;
   // Null: the default group.
   std::shared_ptr<ProcessGroup> group = nullptr;
@@ -28,7 +28,7 @@ struct ModelAveragerOptions {
 // same order.
 class PeriodicModelAverager {
  public:
-  // Throws Error if the options make no sense or there is no group.
+  // Throws Error if an option is out of range or there is no group.
   explicit PeriodicModelAverager(const ModelAveragerOptions& options = {});
 
   // Call number k (from 0) replaces the parameters by their average over the group, the same bits on all

@@ -1,7 +1,7 @@
-// Finding the tensors in whatever forward() takes and returns.
+// Finds the tensors in the arguments and results of forward().
 //
-// Known: tensors, optional, vector, array, pair, tuple, map, c10::Dict, IValue and any nesting of these;
-// numbers and strings hold none. A struct of your own joins with a function beside it:
+// Supported: tensors, optional, vector, array, pair, tuple, map, c10::Dict, IValue and any nesting of these;
+// numbers and strings contain none. To support a struct of your own, write a function beside it:
 //   template <typename F> void for_each_tensor(const MyOutput& output, F&& visit) { visit(output.logits); }
 #pragma once
 

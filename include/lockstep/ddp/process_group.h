@@ -1,16 +1,18 @@
-// ProcessGroup: ranks that exchange tensors. The seam between DDP and whatever moves the bytes.
+// ProcessGroup: a group of ranks that exchange tensors, on any backend.
 //
-// DDP, the tensor collectives and the hooks know only this interface. Lockstep's own engine stands
-// behind it as backend "lockstep"; other engines join by implementing it.
+// DDP, the tensor collectives and the hooks use only this interface. Backend "lockstep" implements it on Lockstep's own
+// engine; the other backends implement it on theirs.
 //
 // Every rank in this interface (root, destination, source, the lists of new_group) is a rank of the group, from 0 to
-// size() - 1. The calls of collectives.h take ranks of the world instead, as torch.distributed does;
-// global_rank() and group_rank() translate.
+// size() - 1. The calls of collectives.h take global ranks instead, as torch.distributed does; global_rank() and
+// group_rank() translate.
 #pragma once
 
 #include <ATen/ATen.h>
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -44,23 +46,23 @@ struct TensorOperation {
 };
 
 // The contract is Communicator's: all ranks issue the same collectives in the same order; operations
-// are complete when their Work is; a failure ends the group on every rank. Every tensor passed here
-// is dense, contiguous (as one block of memory), defined, and was accepted by check(); it must live,
-// and must not be touched, until the Work is complete: the group keeps a reference. Thread-safe.
+// are complete when their Work is; a failure ends the group on every rank. Every tensor passed to it
+// must be defined, dense, contiguous in memory, and accepted by check(), and must not be accessed until
+// the Work is complete. The group keeps a reference to it until then. Thread-safe.
 class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
  public:
   virtual ~ProcessGroup() = default;
 
   virtual const std::string& backend() const = 0;  // "lockstep"
-  // Both are -1 where this process is not a member (see new_group()).
+  // rank() and size() are -1 if this process is not a member (see new_group()).
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
   virtual std::string describe() const = 0;
 
-  // Ok if tensors of this dtype and device can be moved and, where `op` is given, reduced; else why
-  // not and what to do instead.
+  // Ok if tensors of this dtype and device can be sent and, if `op` is given, reduced; else the reason,
+  // and what to do instead.
   virtual Status check(const at::Tensor& tensor, std::optional<ReduceOp> op) const = 0;
 
   // Issues any operation. The calls below are shorthands for it.
@@ -86,24 +88,24 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // A flat, uninitialised tensor on `device`, in the memory there that this group reduces fastest: registered memory
   // on the CPU, that of the device's own allocator elsewhere. Outlives the group.
   virtual at::Tensor empty(std::int64_t count, at::ScalarType dtype, at::Device device = at::kCPU) = 0;
-  // CPU memory of this kind as bytes, with whatever keeps them alive: for allocators.
+  // CPU memory of this kind as bytes, and the object that keeps it alive: for allocators.
   struct Memory {
     std::byte* data = nullptr;
     std::shared_ptr<void> owner;
   };
   virtual Memory allocate(std::size_t bytes) = 0;
 
-  // A group of some ranks of this one, which get their new ranks in the order of the list. All members of the new group
-  // must call it, and meet there; other ranks may, do not communicate, and get an object that knows that it is not
-  // theirs: its rank() is -1, and whatever would communicate throws Error. Throws Error, on every rank that calls it,
-  // for a list that names a rank twice or one that there is not.
+  // A subgroup of this group, whose ranks are numbered in the order of the list. All members of the subgroup must call
+  // it, and it connects them. Other ranks may call it too: they do not communicate and get an object for non-members,
+  // whose rank() is -1 and whose operations throw Error. Throws Error, on every rank that calls it, if a rank is named
+  // twice or does not exist.
   std::shared_ptr<ProcessGroup> new_group(std::span<const int> ranks, const std::string& name);
-  // Throws Error, which says what to do, if this process is not a member.
+  // Throws Error, which suggests what to do, if this process is not a member.
   void require_member() const;
 
-  // The world of a group is the one at the root, from which new_group() made it, directly or through other groups: as a
-  // rule the default group.
-  // The ranks of the world that are in this group, in the order of their ranks here. Non-members know them too.
+  // The world of a group is the group from which new_group() created it, directly or through other groups: as a rule
+  // the default group.
+  // The global ranks of this group's members, in the order of their ranks here. Also available to non-members.
   std::vector<int> global_ranks() const;
   // -1 if there is no such rank.
   int global_rank(int group_rank) const;
@@ -112,17 +114,17 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   virtual void abort(const std::string& reason) = 0;
   virtual Status health() const = 0;
 
-  // A group of the same ranks for collectives that must not get between this group's, because they are
-  // issued at times of their own: layers that communicate in forward and backward. Made at the first call
-  // for `purpose`, which is collective; lives as long as this group.
+  // A companion group: the same ranks, for collectives that must not be interleaved with this group's because
+  // they are issued at times of their own, as by layers that communicate in forward and backward. Created by
+  // the first call for `purpose`, which is collective; lives as long as this group.
   std::shared_ptr<ProcessGroup> companion(const std::string& purpose);
 
  protected:
-  // What new_group() does on members, after its checks: a group of the ranks in `ranks`, one of which is this one.
+  // What new_group() does on members, after its checks: a group of the ranks in `ranks`, which include this one.
   virtual std::shared_ptr<ProcessGroup> make_subgroup(std::span<const int> ranks, const std::string& name) = 0;
 
  private:
-  // Constant once new_group() has returned the group. None: the ranks of the world are those of this group.
+  // Constant once new_group() has returned the group. nullopt: global ranks are the ranks of this group.
   std::optional<std::vector<int>> global_ranks_;
   std::mutex companions_mutex_;
   std::map<std::string, std::shared_ptr<ProcessGroup>> companions_;  // guarded by companions_mutex_

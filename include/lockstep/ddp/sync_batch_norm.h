@@ -1,6 +1,6 @@
-// Batch norm whose statistics are those of the batches of all ranks together.
+// Batch norm with statistics over the batches of all ranks together.
 //
-// Either make a model with SyncBatchNorm layers, or turn a model that exists into one:
+// Either build a model with SyncBatchNorm layers, or convert an existing model:
 //
 //   auto model = std::make_shared<ResNet>();          // its own torch::nn::BatchNorm2d members
 //   lockstep::convert_sync_batchnorm(*model);
@@ -8,10 +8,10 @@
 //
 // In training (is_training()) every forward and every backward through such a layer is a collective: all ranks must run
 // the same layers in the same order; their numbers of samples may differ and may be 0. The collectives
-// run on a group of their own, which one process group's layers share, so they cannot get between DDP's.
-// A rank that has left its loop in DDP's join() does not take part: give it empty batches instead. In
-// evaluation, also of layers without running statistics, and in a group of one it is torch's batch norm and
-// does not communicate. Double backward throws Error.
+// run on a companion group, which all layers of one process group share, so they are not interleaved with
+// DDP's. A rank that has left its loop in DDP's join() does not take part: give it empty batches instead. In
+// evaluation (also of layers without running statistics) and in a group of one rank, it is torch's batch norm
+// and does not communicate. Double backward throws Error.
 //
 // Mean and variance are combined in rank order in f64: every rank gets the same bits.
 #pragma once
@@ -26,8 +26,8 @@
 
 namespace lockstep {
 
-// Takes (N, C) and (N, C, ...) of f32 or f64, as PyTorch's: for 1d, 2d and 3d. Parameters, buffers and
-// options are those of torch::nn::BatchNorm, and so are the archives it writes.
+// Takes (N, C) and (N, C, ...) of f32 or f64, as PyTorch's does: for 1d, 2d and 3d. Parameters, buffers, options
+// and archives are those of torch::nn::BatchNorm.
 class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
   // `group`: null means the default group, looked up in the first forward in training.
@@ -44,20 +44,20 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, t
 
  private:
   std::shared_ptr<ProcessGroup> group_;
-  std::shared_ptr<ProcessGroup> own_group_;  // the layers' group; made when first needed
+  std::shared_ptr<ProcessGroup> own_group_;  // the companion group; created when first needed
 };
 TORCH_MODULE(SyncBatchNorm);
 
 // Makes every torch::nn::BatchNorm1d, 2d and 3d in `module` (itself, in Sequential and other containers,
-// nested, in members of the user's classes) compute its statistics over all ranks of `group`. The
-// modules stay the objects and types that they were; so nothing in the user's code or in saved archives
-// changes. Returns how many it found. Collective. A clone() of the module is not converted.
+// nested, in members of the user's classes) compute its statistics over all ranks of `group`. The modules
+// remain the same objects of the same types, so the user's code and saved archives need no change. Returns
+// the number of converted layers. Collective. A clone() of the module is not converted.
 //
 // Throws Error, and converts none, if a layer is on another device than the CPU, or has neither parameters nor
-// running statistics, because there is nothing to know it by: use SyncBatchNorm there. A converted layer follows
-// Module::to() to another type; on another device it throws Error in training. One whose tensors were all replaced
-// is converted no longer. torch's own check stays: a converted layer wants more than one
-// value per channel on every rank (or none).
+// running statistics by which it could be recognised: use SyncBatchNorm there. A converted layer follows
+// Module::to() to another type; on another device it throws Error in training. A layer whose tensors were all
+// replaced is no longer converted. torch's own check still applies: a converted layer needs more than one value
+// per channel on every rank (or none).
 int convert_sync_batchnorm(torch::nn::Module& module, const std::shared_ptr<ProcessGroup>& group = nullptr);
 template <typename Holder>
 requires requires(Holder& holder) { static_cast<torch::nn::Module&>(*holder); }

@@ -1,14 +1,14 @@
-// ZeRO, stage 1: an optimizer whose state is spread over the ranks.
+// ZeRO, stage 1: an optimizer whose state is sharded over the ranks.
 //
 //   lockstep::ZeroRedundancyOptimizer<torch::optim::AdamW> optimizer(ddp->parameters(), {1e-3});
 //
 // Each parameter belongs to one rank, which alone holds its optimizer state (Adam's moments, SGD's
-// momentum), updates it in step(), and broadcasts the result: memory of the state is divided by the world
-// size, for the price of sending all parameters once per step. Results are bit-identical to the plain
-// optimizer's, given equal gradients on all ranks, as DDP leaves them.
+// momentum), updates it in step(), and broadcasts the result. This divides the memory for the state by the
+// world size, at the cost of sending all parameters once per step. Results are bit-identical to the plain
+// optimizer's if all ranks have equal gradients, as after DDP's backward.
 //
-// It is a torch::optim::Optimizer: zero_grad(), param_groups() (change the learning rate there, on all
-// ranks alike) and torch's schedulers work as always. All parameter groups are given at construction.
+// It is a torch::optim::Optimizer: zero_grad(), param_groups() (change the learning rate there, in the same
+// way on all ranks) and torch's schedulers work as usual. Pass all parameter groups to the constructor.
 #pragma once
 
 #include <torch/optim/adagrad.h>
@@ -36,8 +36,8 @@ struct ZeroOptions {
 
 namespace detail {
 
-// The owner of each of `sizes`, so that ranks own about equally much: the largest first, each to the rank
-// that has least. A function of its arguments only, so all ranks agree.
+// The owner of each of `sizes`, such that ranks own about equally much: assigns the largest first, each to the
+// rank that owns least so far. Depends on its arguments only, so all ranks agree.
 std::vector<int> balance_greedily(std::span<const std::int64_t> sizes, int ranks);
 
 // Everything that does not depend on the kind of optimizer.
@@ -49,21 +49,21 @@ class ShardedOptimizer : public torch::optim::Optimizer {
   ShardedOptimizer(ParamGroups groups, std::unique_ptr<torch::optim::OptimizerOptions> defaults, Factory factory,
                    const ZeroOptions& options);
 
-  // Collective. Updates this rank's parameters and takes the others' from their owners; blocks until all
-  // are there. Throws Error.
+  // Collective. Updates this rank's parameters and receives the others from their owners; blocks until all
+  // have arrived. Throws Error.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
   // Collects the whole state on rank `to`, where save() then writes what the plain optimizer would
-  // write. Collective. The collected state is dropped by the next step() or load().
+  // write. Collective. The next step() or load() drops the collected state.
   void consolidate_state_dict(int to = 0);
-  // Only after consolidate_state_dict(), on its rank; throws Error elsewhere. A plain optimizer of the
-  // same kind and parameter groups can load it.
+  // Only after consolidate_state_dict(to), on rank `to`; throws Error otherwise. A plain optimizer of the
+  // same kind and parameter groups can load the archive.
   void save(torch::serialize::OutputArchive& archive) const override;
-  // What save() of this or of a plain optimizer wrote; each rank keeps its share. Every rank calls it;
-  // the world size may differ from the one that saved.
+  // Loads what save() of this class or of a plain optimizer wrote; each rank keeps its shard. Every rank calls
+  // it; the world size may differ from that of the job that saved.
   void load(torch::serialize::InputArchive& archive) override;
 
-  // This rank's part: the plain optimizer over the parameters that this rank owns.
+  // This rank's shard: the plain optimizer over the parameters that this rank owns.
   const torch::optim::Optimizer& local() const { return *local_; }
   // The owner of the index-th parameter, counted through all groups.
   int owner(std::size_t index) const { return owners_.at(index); }
@@ -86,7 +86,7 @@ class ShardedOptimizer : public torch::optim::Optimizer {
 };
 
 template <typename Optimizer>
-struct OptionsOf;  // not specialised: ZeroRedundancyOptimizer does not know this optimizer
+struct OptionsOf;  // not specialised: ZeroRedundancyOptimizer does not support this optimizer
 template <>
 struct OptionsOf<torch::optim::SGD> {
   using Type = torch::optim::SGDOptions;
@@ -120,7 +120,7 @@ class ZeroRedundancyOptimizer : public detail::ShardedOptimizer {
   ZeroRedundancyOptimizer(ParamGroups groups, Options defaults, const ZeroOptions& options = {})
       : ShardedOptimizer(
             std::move(groups), std::make_unique<Options>(defaults),
-            [defaults](ParamGroups share) { return std::make_unique<Plain>(std::move(share), defaults); }, options) {}
+            [defaults](ParamGroups shard) { return std::make_unique<Plain>(std::move(shard), defaults); }, options) {}
   ZeroRedundancyOptimizer(std::vector<torch::Tensor> parameters, Options defaults, const ZeroOptions& options = {})
       : ZeroRedundancyOptimizer(ParamGroups{torch::optim::OptimizerParamGroup(std::move(parameters))},
                                 std::move(defaults), options) {}

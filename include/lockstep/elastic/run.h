@@ -1,5 +1,5 @@
-// Elastic training: when a process is lost the others go on, in the same processes, from the last committed step; and
-// a newcomer is let in while the training runs.
+// Elastic training: when a process is lost, the others continue in place from the last committed step. Newcomers can
+// join while the training runs.
 //
 //   lockstep::checkpoint::State state{.model = *model, .optimizer = optimizer};
 //   state.sampler = lockstep::DistributedSamplerState{.seed = 1, .dataset_size = 60000};
@@ -19,14 +19,14 @@
 //
 // Start it with `lockstep run --elastic --nproc-per-node 4 ./train`, which also starts replacements.
 //
-// What happens when a peer is lost: whatever call was waiting for it throws, the function is left, the step that was
-// not finished is dropped (its samples are dealt out anew), the survivors agree who they are, take the state of the
-// most advanced one where they differ, and the function is called again with the new ranks. So everything that depends
-// on the group is made inside the function, and everything that is to last outside of it, in the State.
-// docs/failure_model.md says what is lost in which case.
+// When a peer is lost, the call that waits for it throws, and run() leaves the function. The unfinished step is dropped
+// and its samples are distributed again. The survivors agree on the members of the next generation and, if their states
+// differ, take that of the most advanced member. Then the function is called again with the new ranks. So create
+// everything that depends on the group inside the function, and everything that must survive outside of it, in the
+// State. docs/failure_model.md lists what is lost in which case.
 //
-// Each sample of an epoch is used once by committed steps, whoever dies when. For that the last batches of an epoch
-// are of unequal size: use DDP with sample_weighted.
+// Committed steps use each sample of an epoch exactly once, whichever processes die and whenever. The last batches of
+// an epoch may therefore be of unequal size: use DDP with sample_weighted.
 #pragma once
 
 #include <chrono>
@@ -46,25 +46,25 @@ namespace lockstep::elastic {
 using checkpoint::State;
 
 struct Options {
-  // Below min_ranks the survivors wait for newcomers; LOCKSTEP_MIN_RANKS and LOCKSTEP_MAX_RANKS (from the launcher)
-  // win.
+  // With fewer than min_ranks, the survivors wait for newcomers. LOCKSTEP_MIN_RANKS and LOCKSTEP_MAX_RANKS (set by the
+  // launcher) override these two.
   int min_ranks = 1;
   int max_ranks = 65536;
   // As in ProcessGroupOptions.
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};
   std::chrono::milliseconds init_timeout{std::chrono::minutes(5)};
   std::chrono::milliseconds peer_timeout{std::chrono::seconds(10)};
-  // During a recovery: how long a process that does not answer is waited for, and one that lives but does not come.
+  // How long a recovery waits for a member that does not answer, and for one that is alive but busy.
   std::chrono::milliseconds silent_timeout{std::chrono::seconds(5)};
   std::chrono::milliseconds straggler_timeout{std::chrono::minutes(1)};
-  // How long to wait with fewer than min_ranks, or with too few to be sure that no other part goes on: then the job
-  // ends.
+  // How long to wait with fewer than min_ranks, or without a quorum (another part of the job might continue); then the
+  // job ends.
   std::chrono::milliseconds quorum_timeout{std::chrono::minutes(5)};
-  // Called before run() throws because the job cannot go on: a good moment for a snapshot of this process alone.
+  // Called before run() throws because the job cannot continue. The place to save a snapshot of this process alone.
   std::function<void(const std::string& reason)> on_give_up = {};
 };
 
-// One generation: the ranks that train together until the next change. Used by the thread that trains.
+// One generation: the ranks that train together until the next change. For the thread that trains only.
 class Context {
  public:
   int rank() const;
@@ -75,16 +75,16 @@ class Context {
   std::int64_t step() const;
   std::int64_t epoch() const;
 
-  // This rank's part of the next samples; nothing at the end of the epoch, on all ranks at the same time. Every rank
-  // asks for the same size, and gets that many; in the epoch's last step more or fewer. Empty only where fewer samples
-  // than ranks are left for a generation. Needs State::sampler.
+  // The indices of this rank's next samples; nullopt at the end of the epoch, on all ranks at the same step. All ranks
+  // must ask for the same size. Each gets that many, in the epoch's last step more or fewer. The batch is empty only if
+  // a generation has fewer samples left than ranks. Needs State::sampler.
   std::optional<std::vector<std::size_t>> next_batch(std::size_t batch_size);
 
-  // After each step of the optimizer: from now on the step counts, and what next_batch gave since the last commit is
-  // used up. Adds 1 to state.step. Collective. Where the ranks change, does not return: the function is left by an
-  // exception, and called again. Let it pass.
+  // Call it after each step of the optimizer: from then on the step counts, and the samples that next_batch returned
+  // since the last commit are used. Adds 1 to state.step. Collective. If the ranks change, it does not return but
+  // throws an exception, which run() catches to call the function again: do not catch it.
   void commit();
-  // The epoch is over: adds 1 to state.epoch, and the sampler begins the next one. Not collective.
+  // Ends the epoch: adds 1 to state.epoch, and the sampler begins the next one. Not collective.
   void next_epoch();
 
   class Generation;
@@ -98,13 +98,13 @@ class Context {
 
 // How run() ended.
 enum class Outcome : std::uint8_t {
-  trained,             // the function returned, with all ranks
-  finished_elsewhere,  // this process asked to be let in, and the job ended before
+  trained,             // the function returned, on all ranks
+  finished_elsewhere,  // the job ended before this process could join
 };
 
-// Runs `train` until it returns, in as many generations as it takes. The job is that of the environment, as for
-// init_process_group(); there must be no default group. Throws Error: what `train` throws unless a peer was lost, and
-// `unavailable` when the job cannot go on, with the reason.
+// Runs `train` until it returns, in as many generations as it takes. The environment describes the job, as for
+// init_process_group(); there must be no default group. Passes on what `train` throws, unless a peer was lost. Throws
+// Error with `unavailable` and the reason if the job cannot continue.
 Outcome run(State& state, const std::function<void(Context&)>& train, const Options& options = {});
 
 // xxh3 of all parameters, in order: equal on all ranks after each commit.

@@ -6,13 +6,13 @@
 
 namespace lockstep {
 
-// The file is a log of changes (docs/wire_format.md); it only grows, and is never deleted here.
-// Any number of processes and threads may use it at the same time. A record that a crash left
-// half written is ignored and overwritten by the next writer. Waiting polls the file, at most
-// every 20 ms. There are no last wills: a file does not notice that a process ends.
+// The file is a log of changes (docs/wire_format.md); it only grows, and FileStore never deletes it.
+// Any number of processes and threads may use it at the same time. A record that a crash left half
+// written is ignored, and the next writer overwrites it. Calls that wait poll the file, at most every
+// 20 ms. There are no last wills, because a file cannot detect that a process ends.
 //
-// A file that is not a store's is refused (protocol_error) and left as it is; one that is deleted
-// while in use is unavailable.
+// A file that is not a store is refused (protocol_error) and left unchanged. If the file is deleted
+// while in use, calls return unavailable.
 class FileStore final : public Store {
  public:
   // Creates the file (mode 0600) if there is none. Its directory must exist.
@@ -36,7 +36,7 @@ class FileStore final : public Store {
  private:
   class Log;
   explicit FileStore(std::unique_ptr<Log> log);
-  // Until all keys exist; the value of the first one where it is asked for.
+  // Waits until all keys exist; stores the value of the first one in `first_value` unless that is null.
   Status await(std::span<const std::string> keys, std::string* first_value, Deadline deadline);
 
   std::unique_ptr<Log> log_;

@@ -20,7 +20,7 @@ class MemoryStore final : public Store {
   Result<bool> remove(const std::string& key, Deadline deadline) override;
   Result<std::map<std::string, std::string>> list(const std::string& prefix, Deadline deadline) override;
   Result<std::size_t> append(const std::string& key, const std::string& value, Deadline deadline) override;
-  // Threads of one process end together: false.
+  // Returns false: the threads of one process end together.
   Result<bool> set_last_will(const std::string& key, const std::string& value, Deadline deadline) override;
   Status withdraw_last_will(const std::string& key, Deadline deadline) override;
   std::string describe() const override;

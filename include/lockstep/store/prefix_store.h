@@ -1,15 +1,15 @@
-// A view of another store: every key gets a prefix, so that two uses of one store cannot meet.
+// A view of another store: every key gets a prefix, so that two users of one store do not collide.
 #pragma once
 
 #include "lockstep/store/store.h"
 
 namespace lockstep {
 
-// Keys given and returned are without the prefix; messages show them with it. The other store's
-// limits count the prefix. Wills work as in the other store.
+// Keys passed and returned are without the prefix; error messages show them with it. The prefix
+// counts towards the other store's limits. Last wills work as in the other store.
 class PrefixStore final : public Store {
  public:
-  // The prefix is put before keys as it is; end it with "/" where a separator is wanted.
+  // The prefix is put before keys as it is; end it with "/" for a separator.
   PrefixStore(std::shared_ptr<Store> store, std::string prefix);
 
   Status set(const std::string& key, const std::string& value, Deadline deadline) override;

@@ -1,11 +1,12 @@
-// A key-value store in which ranks meet. Small values, few operations: addresses, counters, votes.
+// A key-value store through which ranks find each other. For small values and few operations: addresses, counters,
+// votes.
 //
 // Implementations: MemoryStore (threads of one process), FileStore (a file on a shared disk),
 // TcpStore (client of a TcpStoreServer), PrefixStore (a view of another store).
 //
 // All calls may come from any thread. A call that waits does so until its deadline and then
-// returns timed_out, naming the keys that are missing. A failed call has changed nothing, except
-// that a write whose connection broke may have happened.
+// returns timed_out, naming the missing keys. A failed call has changed nothing, except that a write
+// whose connection broke may have taken effect.
 #pragma once
 
 #include <cstddef>
@@ -51,14 +52,14 @@ class Store {
   virtual Result<bool> check(std::span<const std::string> keys, Deadline deadline) = 0;
   // True if the key existed.
   virtual Result<bool> remove(const std::string& key, Deadline deadline) = 0;
-  // All pairs whose key starts with `prefix`, whole keys, in order of key.
+  // All pairs whose key starts with `prefix`, with whole keys, in key order.
   virtual Result<std::map<std::string, std::string>> list(const std::string& prefix, Deadline deadline) = 0;
   // Appends to the value (absent: empty) and returns its new length.
   virtual Result<std::size_t> append(const std::string& key, const std::string& value, Deadline deadline) = 0;
 
-  // Leaves a value that the store sets by itself when this client's connection ends without
-  // withdraw_last_will: how the others learn of a death before the mesh stands. One will per key.
-  // A store that cannot notice a client's end returns false and does nothing.
+  // A last will: a value that the store sets when this client's connection ends without
+  // withdraw_last_will. Other ranks learn of a death from it while the mesh is not connected yet. One
+  // last will per key. A store that cannot detect the end of a client returns false and does nothing.
   virtual Result<bool> set_last_will(const std::string& key, const std::string& value, Deadline deadline) = 0;
   virtual Status withdraw_last_will(const std::string& key, Deadline deadline) = 0;
 

@@ -6,18 +6,18 @@
 
 namespace lockstep {
 
-// One connection, shared by all threads: a call that waits does not hold up the others.
-// A server that ends, or a connection that breaks, makes all pending and later calls peer_lost,
-// naming the address; make a new client to connect again. A server that is connected but does
-// not answer (stopped, overloaded) makes a call timed_out at most 2 s after its deadline.
+// One connection, shared by all threads: a call that waits does not delay other calls. If the server
+// ends or the connection breaks, all pending and later calls return peer_lost, which names the
+// address; create a new client to connect again. If the server does not answer (it is stopped or
+// overloaded), a call returns timed_out at most 2 s after its deadline.
 class TcpStore final : public Store {
  public:
-  // Tries again while nobody listens, until the deadline: the server may start later.
-  // unavailable: the host cannot be resolved, or not be reached (with the last reason).
-  // unauthenticated, protocol_error, resource_exhausted: the server refused; at once, no retry.
+  // Retries until the deadline while no process is listening on the port: the server may start later.
+  // unavailable: the host cannot be resolved or reached (with the last reason).
+  // unauthenticated, protocol_error, resource_exhausted: the server refused; returned without a retry.
   static Result<std::shared_ptr<TcpStore>> connect(const std::string& host, std::uint16_t port, const Secret& secret,
                                                    Deadline deadline);
-  // Closes the connection; the server then carries out the wills that were not withdrawn.
+  // Closes the connection; the server then carries out the last wills that were not withdrawn.
   ~TcpStore() override;
 
   Status set(const std::string& key, const std::string& value, Deadline deadline) override;

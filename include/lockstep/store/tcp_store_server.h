@@ -1,4 +1,4 @@
-// The store that TcpStore clients talk to.
+// The server that TcpStore clients connect to.
 #pragma once
 
 #include <chrono>
@@ -13,27 +13,26 @@
 namespace lockstep {
 
 struct TcpStoreServerOptions {
-  // The address to bind, and no other. Without a secret it must be loopback, unless
-  // LOCKSTEP_ALLOW_UNAUTHENTICATED=1.
+  // The only address to bind. Without a secret it must be loopback, unless LOCKSTEP_ALLOW_UNAUTHENTICATED=1.
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  // 0: any free port; see TcpStoreServer::port
-  // A bound, listening TCP socket to serve instead of host and port; the server owns it from then
-  // on, also where start fails. The rule about secrets applies to its address.
+  // A bound, listening TCP socket to serve instead of host and port. start() takes ownership of it, even if it
+  // fails. The rule about secrets applies to its address.
   int listening_fd = -1;
   Secret secret = {};
   StoreLimits limits = {};
-  // A client that has not proved the secret by then is dropped.
+  // A client that has not proved by then that it has the secret is disconnected.
   std::chrono::milliseconds handshake_timeout{5000};
 };
 
-// One thread, started here and joined by the destructor. Clients that send garbage, stall, do not
-// read their answers or vanish cost a bounded amount of memory and do not delay the others.
+// Runs one thread, which start() starts and the destructor joins. Clients that send garbage, stall, do
+// not read their replies or vanish cost a bounded amount of memory and do not delay other clients.
 // Thread-safe.
 class TcpStoreServer {
  public:
   // already_exists: the port is in use. invalid_argument: not an address of this host.
   static Result<std::unique_ptr<TcpStoreServer>> start(TcpStoreServerOptions options);
-  // Ends all connections; calls that wait in clients fail with peer_lost. Wills are not carried out.
+  // Closes all connections; pending calls of clients fail with peer_lost. Last wills are not carried out.
   ~TcpStoreServer();
   TcpStoreServer(const TcpStoreServer&) = delete;
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;

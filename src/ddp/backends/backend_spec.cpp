@@ -79,10 +79,9 @@ Result<BackendSpec> parse_backend_spec(const std::string& text) {
     if (!choice.ok()) return choice.status();
     for (const BackendSpec::Choice& earlier : spec.choices) {
       if (earlier.device.empty() || choice->device.empty()) {
-        return invalid(text, "with several backends each needs its kind of device");
+        return invalid(text, "with several backends, each needs a kind of device");
       }
-      if (earlier.device == choice->device)
-        return invalid(text, fmt::format("\"{}\" stands there twice", earlier.device));
+      if (earlier.device == choice->device) return invalid(text, fmt::format("\"{}\" is given twice", earlier.device));
     }
     spec.choices.push_back(*std::move(choice));
   }

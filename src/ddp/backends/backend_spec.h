@@ -1,5 +1,5 @@
-// What a user asks for as backend: one for all tensors ("gloo"), or one for each kind of device
-// ("cpu:lockstep,cuda:nccl"). Pure: knows the notation, not which backends there are.
+// The backend that a user asks for: one for all tensors ("gloo"), or one for each kind of device
+// ("cpu:lockstep,cuda:nccl"). Pure: parses the notation, and does not check which backends exist.
 #pragma once
 
 #include <string>
@@ -22,8 +22,8 @@ struct BackendSpec {
   std::string to_string() const;
 };
 
-// Names are taken in lower case, spaces around them dropped; "" is the default. The error says which part
-// cannot be read and how it should be written.
+// Names are converted to lower case, and spaces around them are dropped; "" is the default. The error names the part
+// that cannot be parsed and shows the notation.
 Result<BackendSpec> parse_backend_spec(const std::string& text);
 
 }  // namespace lockstep::detail

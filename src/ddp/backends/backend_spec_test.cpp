@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Choice = BackendSpec::Choice;
 
-TEST(BackendSpec, NothingIsTheDefault) {
+TEST(BackendSpec, AnEmptyNameIsTheDefault) {
   EXPECT_THAT(parse_backend_spec("")->choices, IsEmpty());
   EXPECT_THAT(parse_backend_spec("  ")->choices, IsEmpty());
 }
@@ -35,10 +35,10 @@ TEST(BackendSpec, EachDeviceMayHaveItsOwn) {
   EXPECT_TRUE(parse_backend_spec("cpu:gloo")->per_device());
 }
 
-TEST(BackendSpec, ErrorsSayWhichPartIsWrong) {
+TEST(BackendSpec, ErrorsNameTheInvalidPart) {
   const std::pair<const char*, const char*> cases[] = {{"gloo,nccl", "each needs its kind of device"},
                                                        {"cpu:gloo,nccl", "each needs its kind of device"},
-                                                       {"cpu:gloo,cpu:lockstep", "\"cpu\" stands there twice"},
+                                                       {"cpu:gloo,cpu:lockstep", "\"cpu\" is given twice"},
                                                        {"cpu:", "name is missing"},
                                                        {"gloo,", "name is missing"},
                                                        {":gloo", "\"\" is not a kind of device"},

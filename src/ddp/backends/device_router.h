@@ -10,11 +10,11 @@
 namespace lockstep::detail {
 
 // Operations of different devices run independently of each other: only those of one device are in order.
-// barrier() waits for all ranks on every group. When one group dies, the router's health is that group's.
+// barrier() waits for all ranks on every group. When one group fails, the router's health is that group's.
 class DeviceRouter final : public ProcessGroup {
  public:
-  // By kind of device ("cpu", "cuda"); at least one. The first in order of name answers what does not
-  // depend on a device ("cpu" before "cuda").
+  // By kind of device ("cpu", "cuda"); at least one. The first in order of name ("cpu" before "cuda") serves the calls
+  // that do not depend on a device.
   DeviceRouter(std::string backend, std::map<std::string, std::shared_ptr<ProcessGroup>> groups);
 
   const std::string& backend() const override { return backend_; }

@@ -33,7 +33,7 @@ BackendEntry mpi_backend(const std::string& name) {
           [name](GroupRequest& request) { return make_mpi_group(request.options(), name); }};
 }
 
-// The plug-in of the MPI at hand; without any, the MPI of a LibTorch that was built with one.
+// The plug-in of the available MPI; without any, the MPI of a LibTorch that was built with one.
 BackendEntry any_mpi_backend() {
   const BackendEntry ours = mpi_backend("mpi");
   const BackendEntry of_libtorch = mpi_of_libtorch_backend();
@@ -72,7 +72,7 @@ GroupRequest GroupRequest::with_backend(std::string backend) const {
 }
 
 const WatchGroup& GroupRequest::watch() {
-  if (!*watch_) *watch_ = meet(options_);
+  if (!*watch_) *watch_ = make_watch_group(options_);
   return *watch_;
 }
 

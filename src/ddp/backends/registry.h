@@ -1,4 +1,4 @@
-// The backends that this build knows: how each makes a group, and whether it can here.
+// The backends of this build: how each creates a group, and whether it is available here.
 #pragma once
 
 #include <functional>
@@ -14,18 +14,18 @@
 
 namespace lockstep::detail {
 
-// What a group is made of. The ranks meet at the first call of watch(), and once: backends for several
-// devices share that meeting, and one that needs none (MPI brings its own) does without.
+// What a group is created from. The first call of watch(), and only that one, performs the rendezvous: backends for
+// several devices share it, and a backend that needs none (MPI has its own) does not call it.
 class GroupRequest {
  public:
-  // `backend` is the name that was asked for ("openmpi"); `watch` is given where the ranks have met already.
+  // `backend` is the name that was asked for ("openmpi"); `watch` is given if the rendezvous has already happened.
   GroupRequest(ProcessGroupOptions options, std::string backend, WatchGroup watch = {})
       : options_(std::move(options)),
         backend_(std::move(backend)),
         watch_(std::make_shared<WatchGroup>(std::move(watch))) {}
-  // The same meeting for another backend.
+  // The same rendezvous for another backend.
   GroupRequest with_backend(std::string backend) const;
-  // True if nobody asked for the backend by name: it may never be used, and should not cost much before.
+  // True if the user did not name the backend: it may never be used, and should cost little until it is.
   bool by_default() const { return by_default_; }
   void set_by_default(bool value) { by_default_ = value; }
 
@@ -49,26 +49,27 @@ struct BackendEntry {
   // The kind of device that it is for, if that is not the CPU: asked for alone, it gets Lockstep's engine for CPU
   // tensors beside it.
   std::string device = {};
-  // Collective, where there is one: Ok, or on all ranks the same reason why they cannot use it together. By default
-  // the backend is then left out; one that was asked for by name is refused.
+  // May be empty. Collective: Ok, or on all ranks the same reason why they cannot use the backend together. A default
+  // backend is then left out; one that the user named is refused.
   std::function<Status(GroupRequest&)> agree = {};
 };
 
-// Thread-safe. The built-in ones are there from the start (registry.cpp has the list); a name may be
-// registered once more, by a user's own engine, only if it is free or not available here.
+// Thread-safe. The built-in backends are registered from the start (registry.cpp has the list). A name can be
+// registered again, by a user's own engine, only if it is free or not available here.
 void register_backend(const std::string& name, BackendEntry entry);
-// Ok, or an error that names what is missing and what there is.
+// Ok, or an error that names what is missing and which backends are available.
 Status check_backend(const std::string& name);
 
-// The spec that an empty one stands for: "lockstep", or "cpu:lockstep,cuda:nccl" where NCCL can be used.
+// The meaning of an empty spec: "lockstep", or "cpu:lockstep,cuda:nccl" if NCCL is available.
 BackendSpec default_backend_spec();
-// options.backend, or LOCKSTEP_BACKEND where that is empty, or the default. Throws Error.
+// options.backend, or LOCKSTEP_BACKEND if that is empty, or the default. Throws Error.
 BackendSpec requested_backend_spec(const ProcessGroupOptions& options);
-// A backend that is for another device, asked for alone ("nccl"), as what it means: "cpu:lockstep,cuda:nccl".
+// A backend for another device that was asked for alone ("nccl"), with the CPU's: "cpu:lockstep,cuda:nccl".
 BackendSpec with_cpu_beside(const BackendSpec& spec);
 // The group of request.backend(). Collective. Throws Error.
 std::shared_ptr<ProcessGroup> make_group_on(GroupRequest request);
-// The group that `options` ask for; one for each device behind a router where they name several. Throws Error.
+// The group that `options` ask for; if they name several backends, a router with one group for each device. Throws
+// Error.
 std::shared_ptr<ProcessGroup> make_group(const ProcessGroupOptions& options);
 
 }  // namespace lockstep::detail

@@ -41,14 +41,14 @@ std::string error_of(const std::function<void()>& action) {
   return "";
 }
 
-TEST(BackendRegistry, LockstepIsAlwaysThere) { EXPECT_THAT(available_backends(), Contains("lockstep")); }
+TEST(BackendRegistry, LockstepIsAlwaysAvailable) { EXPECT_THAT(available_backends(), Contains("lockstep")); }
 
 TEST(BackendRegistry, TheDefaultIsLockstepForCpuTensors) {
   const BackendSpec spec = default_backend_spec();
   EXPECT_EQ(spec.to_string(), check_backend("nccl").ok() ? "cpu:lockstep,cuda:nccl" : "lockstep");
 }
 
-TEST(BackendRegistry, WhatIsLackingIsNamedBesideWhatIsThere) {
+TEST(BackendRegistry, AnErrorNamesWhatIsMissingAndWhatIsAvailable) {
   const std::string unknown = error_of([] { requested_backend_spec({.backend = "smoke-signals"}); });
   EXPECT_THAT(unknown, AllOf(HasSubstr("init_process_group: there is no backend \"smoke-signals\" in this build"),
                              HasSubstr("it has: "), HasSubstr("lockstep")));
@@ -57,18 +57,18 @@ TEST(BackendRegistry, WhatIsLackingIsNamedBesideWhatIsThere) {
               AllOf(HasSubstr("this LibTorch was built without XCCL; it has: "), HasSubstr("lockstep")));
 }
 
-TEST(BackendRegistry, TheVariableCountsWhereTheProgramLeavesItOpen) {
+TEST(BackendRegistry, TheVariableAppliesIfTheProgramNamesNoBackend) {
   const BackendVariable variable("cpu:lockstep");
   EXPECT_EQ(requested_backend_spec({}).to_string(), "cpu:lockstep");
   EXPECT_EQ(requested_backend_spec({.backend = "lockstep"}).to_string(), "lockstep");
 }
 
-TEST(BackendRegistry, AnErrorSaysThatItCameFromTheVariable) {
+TEST(BackendRegistry, AnErrorNamesTheVariableThatCausedIt) {
   const BackendVariable variable("a,b");
   EXPECT_THAT(error_of([] { requested_backend_spec({}); }), HasSubstr("LOCKSTEP_BACKEND: backend \"a,b\""));
 }
 
-TEST(BackendRegistry, ANameIsTakenOnce) {
+TEST(BackendRegistry, ANameCanBeRegisteredOnlyOnce) {
   const BackendEntry entry{[] { return Status(); }, [](GroupRequest&) { return nullptr; }};
   EXPECT_THAT(error_of([&] { register_backend("lockstep", entry); }),
               HasSubstr("there is a backend \"lockstep\" already"));
@@ -100,7 +100,7 @@ TEST(DeviceRouter, SendsEachTensorToItsDevicesGroup) {
   });
 }
 
-TEST(DeviceRouter, ABarrierFailsWhereOneGroupDoes) {
+TEST(DeviceRouter, ABarrierFailsIfOneGroupFails) {
   const auto errors = testing::errors_of_ranks(2, [](const testing::Group& group) {
     DeviceRouter router("cpu:here", {{"cpu", group}});
     if (router.rank() == 1) router.abort("enough");

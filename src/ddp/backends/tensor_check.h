@@ -12,15 +12,15 @@
 
 namespace lockstep::detail {
 
-// The engine's name of a type; bool goes as u8.
+// The engine's type for a tensor's type; bool is sent as u8.
 std::optional<DType> engine_type(at::ScalarType type);
 
-// Ok if the tensor is on a `device` and of a type that every backend moves and, where `op` is given, reduces; else
-// why not, and what to do instead. `backend` is for the message.
+// Ok if the tensor is on a `device` and of a type that every backend can send and, if `op` is given, reduce; else the
+// reason, and what to do instead. `backend` is for the message.
 Status check_tensor(const std::string& backend, c10::DeviceType device, const at::Tensor& tensor,
                     std::optional<ReduceOp> op);
 
-// The same operation on the tensors' memory, for an engine that does not know tensors. Valid while `operation` lives.
+// The same operation on the tensors' memory, for an engine without tensors. Valid as long as `operation`.
 Operation engine_operation(const TensorOperation& operation);
 
 }  // namespace lockstep::detail

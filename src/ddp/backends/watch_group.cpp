@@ -5,7 +5,7 @@
 
 namespace lockstep::detail {
 
-WatchGroup meet(const ProcessGroupOptions& options) {
+WatchGroup make_watch_group(const ProcessGroupOptions& options) {
   InitOptions init{.init_method = options.init_method, .rank = options.rank, .world_size = options.world_size};
   init.group.name = options.group_name;
   init.group.timeout = options.timeout;

@@ -1,6 +1,6 @@
-// A group of Lockstep's own engine, and the store in which its ranks have met: what every other engine
-// stands beside. It meets (env://, tcp://, file://), proves the secret, knows hosts and processes, watches
-// the peers, and ends the whole when one is lost or somebody aborts.
+// The watch group: a communicator beside another engine, and the store of its rendezvous. It performs the
+// rendezvous (env://, tcp://, file://) and the handshake, provides hosts and processes for messages, detects
+// lost peers, and ends the group when a peer is lost or a rank calls abort().
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ struct WatchGroup {
   explicit operator bool() const { return group != nullptr; }
 };
 
-// Meets the other ranks as `options` say. Throws Error.
-WatchGroup meet(const ProcessGroupOptions& options);
+// Connects to the other ranks as `options` describe. Throws Error.
+WatchGroup make_watch_group(const ProcessGroupOptions& options);
 
 }  // namespace lockstep::detail

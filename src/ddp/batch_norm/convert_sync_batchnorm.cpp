@@ -1,8 +1,8 @@
-// Why not replace modules, as PyTorch does: in C++ a model calls its layers through typed members
-// (`torch::nn::BatchNorm2d bn_`), which nobody from outside can make point to something else. But every
-// torch batch norm ends in the operator aten::batch_norm. So converting a layer means to remember its
-// tensors, and the operator, from the first conversion on, looks whether it was called with such. For
-// all others it is what it was. Module::to() changes what is in these tensors, not which objects they are.
+// Modules are not replaced, as in PyTorch, because in C++ a model calls its layers through typed members
+// (`torch::nn::BatchNorm2d bn_`), which cannot be changed from outside. But every torch batch norm ends in
+// the operator aten::batch_norm. So converting a layer means recording its tensors; from the first
+// conversion on, the operator checks whether it was called with such tensors. For all others it behaves as
+// before. Module::to() changes the content of these tensors, not the objects.
 #include <ATen/ops/batch_norm_native.h>
 #include <fmt/format.h>
 #include <torch/library.h>
@@ -67,7 +67,7 @@ class ConvertedLayers {
  private:
   using Alive = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
   struct Entry {
-    Alive alive;  // while it is here, no other tensor can come to life at the same address
+    Alive alive;  // while it exists, no other tensor can be allocated at the same address
     ConvertedLayer layer;
   };
   mutable std::mutex mutex_;
@@ -75,7 +75,7 @@ class ConvertedLayers {
 };
 
 ConvertedLayers& converted_layers() {
-  static ConvertedLayers* layers = new ConvertedLayers;  // used by an operator that is never taken back
+  static ConvertedLayers* layers = new ConvertedLayers;  // used by an operator that is never unregistered
   return *layers;
 }
 
@@ -112,8 +112,8 @@ at::Tensor batch_norm(const at::Tensor& input, const OptionalTensor& weight, con
 void take_over_operator() {
   static const std::vector<torch::Library>* libraries = [] {
     auto* made = new std::vector<torch::Library>;
-    // Autograd's keys are the usual way in; the others the one under c10::InferenceMode. Devices, to notice layers that
-    // were moved there.
+    // Calls usually arrive through autograd's keys, and through the others under c10::InferenceMode. The keys of
+    // devices are there to detect layers that were moved.
     using Key = c10::DispatchKey;
     for (Key key : {Key::AutogradCPU, Key::CPU, Key::AutogradCUDA, Key::CUDA, Key::AutogradXPU, Key::XPU,
                     Key::AutogradMPS, Key::MPS, Key::AutogradPrivateUse1, Key::PrivateUse1}) {
@@ -168,12 +168,12 @@ void check(const FoundLayer& layer) {
     }
   }
   if (!has_tensors) {
-    refuse("has neither parameters (affine) nor running statistics, so it cannot be told from others");
+    refuse("has neither parameters (affine) nor running statistics, so it cannot be recognised in forward");
   }
   if (!layer.tracks && layer.module.expired()) {
     refuse(
-        "has no running statistics and is not held by a std::shared_ptr, so that it cannot be known in forward "
-        "whether it is in training");
+        "has no running statistics and is not held by a std::shared_ptr, so forward cannot find out whether it is "
+        "in training");
   }
 }
 
@@ -183,7 +183,7 @@ int convert_sync_batchnorm(torch::nn::Module& module, const std::shared_ptr<Proc
   const std::shared_ptr<ProcessGroup> parent = group_or_default(group);
   const std::vector<FoundLayer> layers = find_batch_norms(module);
   for (const FoundLayer& layer : layers) check(layer);  // all of them or none
-  // A group of one has nobody to talk to: torch's own batch norm stays.
+  // A group of one rank does not communicate: torch's own batch norm stays.
   if (parent->size() > 1) {
     const std::shared_ptr<ProcessGroup> own = parent->companion(detail::kBatchNormGroup);
     take_over_operator();

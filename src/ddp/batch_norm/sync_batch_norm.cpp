@@ -27,7 +27,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   const bool by_batch = is_training() || !options.track_running_stats();
   const bool synchronise = is_training();
   if (synchronise && !own_group_) {
-    // A group of one has nobody to talk to.
+    // A group of one rank does not communicate.
     const std::shared_ptr<ProcessGroup> group = group_or_default(group_);
     own_group_ = group->size() > 1 ? group->companion(detail::kBatchNormGroup) : group;
   }

@@ -38,7 +38,7 @@ Moments local_moments(const at::Tensor& input) {
   return {count, mean.to(at::kDouble), variance.to(at::kDouble).mul_(count)};
 }
 
-// Every rank's count, on the CPU. The host knows its own, so that a device need not be waited for.
+// Every rank's count, on the CPU. The host has its own already, so it need not wait for a device.
 at::Tensor gather_counts(double mine, ProcessGroup& group) {
   const at::Tensor all = at::empty({group.size()}, at::kDouble);
   group.all_gather(at::full({1}, mine, at::kDouble), all, {}).wait();

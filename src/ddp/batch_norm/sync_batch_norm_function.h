@@ -1,15 +1,15 @@
-// Batch norm in training over all ranks of a group, as a function that autograd can go back through.
+// Batch norm in training over all ranks of a group, as a function that autograd can differentiate.
 #pragma once
 
 #include "lockstep/ddp/process_group.h"
 
 namespace lockstep::detail {
 
-// The companion of a process group on which its layers communicate.
+// The purpose of the companion group on which a process group's layers communicate.
 inline constexpr const char* kBatchNormGroup = "sync_batch_norm";
 
 struct BatchNormCall {
-  // `input`: (N, C, ...). The others have C elements; undefined ones are not there.
+  // `input`: (N, C, ...). The others have C elements, or are undefined if the layer does not have them.
   at::Tensor input;
   at::Tensor weight;
   at::Tensor bias;

@@ -205,7 +205,7 @@ TEST(SyncBatchNorm, CommunicatesOnlyInTraining) {
   });
 }
 
-TEST(SyncBatchNorm, SaysWhatDoesNotWork) {
+TEST(SyncBatchNorm, ReportsWhatIsNotSupported) {
   run_ranks(2, [](const std::shared_ptr<ProcessGroup>& group) {
     SyncBatchNorm layer(kChannels, group);
     EXPECT_THROW(layer(at::randn({kChannels})), Error);
@@ -322,7 +322,7 @@ TEST(ConvertSyncBatchNorm, WorksForEveryKindOfLayerAndCommunicatesOnlyInTraining
   expect_trains_converted(BatchNormOptions(kChannels).track_running_stats(false), nothing, "without statistics");
 }
 
-TEST(ConvertSyncBatchNorm, StaysAfterTheLayersTensorsHaveChanged) {
+TEST(ConvertSyncBatchNorm, PersistsAfterTheLayersTensorsHaveChanged) {
   expect_trains_converted(
       BatchNormOptions(kChannels), [](torch::nn::BatchNorm1d& layer) { layer->to(at::kDouble); }, "another type");
   expect_trains_converted(
@@ -343,14 +343,14 @@ TEST(ConvertSyncBatchNorm, LeavesOtherBatchNormsAlone) {
   });
 }
 
-TEST(ConvertSyncBatchNorm, SaysWhatDoesNotWork) {
+TEST(ConvertSyncBatchNorm, ReportsWhatIsNotSupported) {
   torch::nn::BatchNorm1d layer(kChannels);
   run_ranks(2, [&](const std::shared_ptr<ProcessGroup>& group) {
     torch::nn::Sequential model(
         torch::nn::BatchNorm1d(BatchNormOptions(kChannels).affine(false).track_running_stats(false)));
     EXPECT_THROW(convert_sync_batchnorm(model, group), Error);
     torch::nn::BatchNorm1dImpl local(BatchNormOptions(kChannels).track_running_stats(false));
-    EXPECT_THROW(convert_sync_batchnorm(local, group), Error) << "nothing says whether it is in training";
+    EXPECT_THROW(convert_sync_batchnorm(local, group), Error) << "nothing shows whether it is in training";
     if (group->rank() == 0) {
       convert_sync_batchnorm(layer, group);
     } else {

@@ -18,7 +18,7 @@ namespace lockstep {
 
 namespace {
 
-// What one pass hands out on this rank.
+// One pass's samples on this rank.
 struct Pass {
   std::int64_t epoch = 0;
   std::int64_t begin = 0;  // global position
@@ -159,7 +159,7 @@ void DistributedSampler::reset(torch::optional<std::size_t> new_size) {
     shared_->size = static_cast<std::int64_t>(*new_size);
     shared_->resume_at = 0;
   }
-  // A pass that nobody has drawn from yet may still be the one that load_state() prepared.
+  // A pass from which no sample was taken yet may still be the one that load_state() prepared.
   if (shared_->running) shared_->resume_at = 0;
   shared_->running = false;
 }

@@ -212,7 +212,7 @@ TEST(DistributedSampler, ContinuesAtOtherWorldSizesWithEverySampleOnce) {
   }
 }
 
-TEST(DistributedSampler, ALoaderThatFetchesAheadSaysWhatWasTrained) {
+TEST(DistributedSampler, ALoaderThatFetchesAheadPassesTheNumberOfTrainedSamples) {
   DistributedSampler sampler(40, options(2, 0)), resumed(40, options(2, 0)), whole(40, options(2, 0));
   take(sampler, 12);
   EXPECT_EQ(sampler.state().consumed, 24);
@@ -225,7 +225,7 @@ TEST(DistributedSampler, ALoaderThatFetchesAheadSaysWhatWasTrained) {
   EXPECT_EQ(drain(resumed), all) << "the pass after a continued one is whole";
 }
 
-TEST(DistributedSampler, GoesThroughAnArchive) {
+TEST(DistributedSampler, IsSavedToAndLoadedFromAnArchive) {
   DistributedSampler sampler(40, options(2, 1)), copy(40, {.num_replicas = 2, .rank = 1, .shuffle = false});
   sampler.set_epoch(4);
   take(sampler, 5);
@@ -251,7 +251,7 @@ TEST(DistributedSampler, TakesRankAndReplicasFromTheDefaultGroup) {
   std::filesystem::remove(path);
 }
 
-TEST(DistributedSampler, RefusesNonsense) {
+TEST(DistributedSampler, RefusesInvalidArguments) {
   EXPECT_THROW(DistributedSampler(10, options(2, 2)), Error);
   EXPECT_THROW(DistributedSampler(10, options(2, -1)), Error);
   EXPECT_THROW(DistributedSampler(10, options(0, 0)), Error);

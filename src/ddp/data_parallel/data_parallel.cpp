@@ -117,7 +117,7 @@ class ReplicaSet::Impl {
   }
 
  private:
-  // Makes a replica what the module is now.
+  // Gives a replica the module's present state.
   void follow(int r) {
     at::NoGradGuard no_grad;
     std::shared_ptr<torch::nn::Module>& replica = replicas_[static_cast<std::size_t>(r)];
@@ -216,7 +216,7 @@ class ReplicaSet::Impl {
 
   const std::shared_ptr<torch::nn::Module> module_;
   int count_;
-  std::shared_ptr<ReplicaThreads> threads_;  // graphs hold it too: backward may come after the end of this object
+  std::shared_ptr<ReplicaThreads> threads_;  // graphs hold it too: backward may run after the end of this object
   std::vector<std::shared_ptr<torch::nn::Module>> replicas_;
 };
 

@@ -1,8 +1,8 @@
-// The way of gradients through DataParallel: one node in the caller's graph, behind which every replica has
+// The path of gradients through DataParallel: one node in the caller's graph, behind which every replica has
 // a graph of its own.
 //
-// That the graphs are separate is what lets backward run in several threads: LibTorch's engine runs one
-// CPU graph in one thread.
+// The graphs are separate so that backward can run in several threads: LibTorch's engine runs one CPU graph
+// in one thread.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -49,7 +49,7 @@ class ReplicaBackward final : public torch::autograd::Node {
   const std::shared_ptr<ReplicaThreads> threads_;
   std::vector<ReplicaGraph> replicas_;  // empty once released
   std::vector<char> split_;             // per source
-  std::vector<std::size_t> output_of_;  // per gradient that comes in
+  std::vector<std::size_t> output_of_;  // per incoming gradient
   bool last_ = false;                   // the graphs are not needed again
 };
 

@@ -29,7 +29,7 @@ namespace {
 
 ReplicaThreads::ReplicaThreads(std::size_t count, int threads_each) : pending_(count), failures_(count) {
   // LibTorch's number of threads belongs to the calling thread, but each call also changes what later threads
-  // begin with: put that back when all have set theirs.
+  // begin with: restore that when all have set theirs.
   const int before = at::get_num_threads();
   for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this, i, threads_each] { work(i, threads_each); });
   std::unique_lock lock(mutex_);

@@ -21,7 +21,7 @@ class ReplicaThreads {
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
   // Calls task(i) for i < count in thread i, and waits for all of them. If some failed, throws Error for
-  // the first: "replica 2 of 4 failed in <what>: ...". Calls from several threads come one after the other.
+  // the first: "replica 2 of 4 failed in <what>: ...". Calls from several threads run one after the other.
   void run(std::size_t count, const char* what, const std::function<void(std::size_t)>& task);
 
  private:

@@ -13,7 +13,7 @@
 namespace lockstep::detail {
 namespace {
 
-// Elements of each parameter that are compared to see whether an optimizer has been at work. Comparing all would
+// Elements of each parameter that are compared to see whether the optimizer has made a step. Comparing all would
 // cost as much as a copy in every step.
 constexpr std::int64_t kProbes = 64;
 
@@ -211,7 +211,7 @@ void ElasticState::transfer(ProcessGroup& group, int source) {
   std::vector<at::Tensor> received;
   for (const at::Tensor& tensor : own) received.push_back(gives ? tensor : at::empty_like(tensor));
   TensorBroadcast(group, received).run(source);
-  // Whoever is here has everything; only now what was there before is given up.
+  // All ranks that get here have everything; only now the previous state is replaced.
   if (gives) return;
   const Numbers theirs = numbers_from_bytes(numbers);
   state_.step = theirs.step;

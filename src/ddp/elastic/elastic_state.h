@@ -21,20 +21,20 @@ class ElasticState {
   checkpoint::State& state() { return state_; }
   std::int64_t progress() const { return progress_; }
 
-  // Samples were given out, by all ranks together, since the last commit.
+  // Records samples that all ranks together have taken, until the next commit.
   void take_samples(std::int64_t samples) { taken_ += samples; }
   std::int64_t position() const { return state_.sampler->consumed + taken_; }
 
-  // What is there now counts.
+  // Makes the present state the committed one.
   void commit_step();
   void commit_epoch();
-  // The job went on without this process: nothing of its content counts any more.
+  // The job continued without this process: none of its content counts any more.
   void forget() { progress_ = -1; }
   // After a failure: back to the last commit. If the parameters were changed since then, the optimizer had made its
   // step, for which it had the gradients of all ranks: then that step is completed instead. Gradients are dropped.
   void settle();
 
-  // Collective: every rank gets `source`'s committed state. Until all of it has come, this rank's stays as it is.
+  // Collective: every rank gets `source`'s committed state. This rank's state is unchanged until all of it has arrived.
   void transfer(ProcessGroup& group, int source);
 
  private:

@@ -22,7 +22,7 @@ class Context::Generation {
 
   std::optional<std::vector<std::size_t>> next_batch(std::size_t batch_size);
   void commit();
-  // All have come as far as this: the function returned.
+  // All ranks have reached this point: the function returned.
   void end();
 
   Participant& participant_;
@@ -55,8 +55,8 @@ ParticipantOptions participant_options(const Options& options) {
 }
 
 // True: the training is over. False: the ranks change. Throws what the training threw if no peer was lost.
-bool live(Participant& participant, detail::ElasticState& state, Participant::RankStart next,
-          const std::function<void(Context&)>& train) {
+bool run_generation(Participant& participant, detail::ElasticState& state, Participant::RankStart next,
+                    const std::function<void(Context&)>& train) {
   const int source = next.source;
   const bool transfer = next.transfer;
   Context::Generation generation(participant, state, std::move(next));
@@ -70,7 +70,7 @@ bool live(Participant& participant, detail::ElasticState& state, Participant::Ra
   } catch (const Regroup&) {
     return false;
   } catch (const std::exception& error) {
-    // LibTorch may have wrapped what the group threw; the group knows better.
+    // LibTorch may have wrapped what the group threw; the group's own error is more precise.
     const Status health = generation.group_->health();
     if (health.ok() || !is_loss(health.code())) throw;
     log_warn("generation {} is over: {}", generation.generation_, health.message());
@@ -97,7 +97,7 @@ std::optional<std::vector<std::size_t>> Context::Generation::next_batch(std::siz
   if (left <= 0) return std::nullopt;
   const std::int64_t world = group_->size();
   std::int64_t wanted = static_cast<std::int64_t>(batch_size) * world;
-  // A rest that does not reach for all ranks is taken along: few models like an empty batch.
+  // A remainder that is too small for all ranks is added to this step: few models accept an empty batch.
   if (left - wanted < world) wanted = left;
   state_.take_samples(wanted);
   const std::int64_t mine = std::max<std::int64_t>(0, (wanted - group_->rank() + world - 1) / world);
@@ -152,7 +152,7 @@ Outcome run(State& state, const std::function<void(Context&)>& train, const Opti
     }
     if (!generation) return Outcome::finished_elsewhere;
     if (!generation->has_state) elastic_state.forget();
-    if (live(participant, elastic_state, *std::move(generation), train)) return Outcome::trained;
+    if (run_generation(participant, elastic_state, *std::move(generation), train)) return Outcome::trained;
     elastic_state.settle();
   }
 }

@@ -1,6 +1,6 @@
 // How a call runs: each tensor is brought into a form that the backend takes (a Block), the backend's
-// operation runs on the blocks, and where a block was a copy its result is copied back, before the
-// Work is complete. On a device, the copy is queued by whoever waits, on its stream.
+// operation runs on the blocks, and if a block was a copy, its result is copied back before the Work
+// is complete. On a device, the thread that waits queues the copy, on its stream.
 #include "lockstep/ddp/collectives.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -52,11 +52,11 @@ ReduceOp operation_for(const at::Tensor& tensor, ReduceOp op) {
 }
 
 void copy_values(const at::Tensor& to, const at::Tensor& from) {
-  at::AutoDispatchBelowADInplaceOrView guard;  // may run on an engine thread, for which autograd means nothing
+  at::AutoDispatchBelowADInplaceOrView guard;  // may run on an engine thread, which has no autograd
   to.copy_(from);
 }
 
-// A tensor and the contiguous memory that stands for it in the operation.
+// A tensor and the contiguous memory that represents it in the operation.
 class Block {
  public:
   enum class Use { read, write, update };
@@ -88,8 +88,8 @@ Work copy_after(const Work& work, at::Device device, std::function<void()> copy)
     });
     return work;
   }
-  // The thread that completes the operation does not know on which stream the result is wanted: the first one that
-  // waits does.
+  // The thread that completes the operation does not have the stream on which the result is needed: the first thread
+  // that waits does.
   auto state = std::make_shared<detail::WorkState>();
   state->set_arrival([work, copy = std::move(copy), once = std::make_shared<std::once_flag>()] {
     const Status status = work.wait(Deadline::at(Deadline::Clock::time_point::max()));
@@ -180,13 +180,13 @@ std::optional<Work> nothing_to_do(const char* operation, const std::shared_ptr<P
   return Work(std::move(state));
 }
 
-// The group's number of a rank of the world.
+// The rank in `group` of a global rank.
 int group_rank(const char* operation, int global_rank, const ProcessGroup& group) {
   const int rank = group.group_rank(global_rank);
   if (rank < 0) {
     throw_invalid_argument(
-        operation, fmt::format("rank {} of the world is not in the group, which has the ranks {}; roots and peers "
-                               "are ranks of the world (get_global_rank() translates those of a group)",
+        operation, fmt::format("global rank {} is not in the group, which has the global ranks {}; roots and peers are "
+                               "given as global ranks (get_global_rank() translates ranks of a group)",
                                global_rank, fmt::join(group.global_ranks(), ", ")));
   }
   return rank;

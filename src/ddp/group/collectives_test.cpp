@@ -145,7 +145,7 @@ TEST(TensorAsync, TensorsMayBeDroppedBeforeTheEnd) {
   });
 }
 
-TEST(TensorErrors, SayWhatToDo) {
+TEST(TensorErrors, SuggestWhatToDo) {
   run_ranks(1, [](const Group& group) {
     const TensorReduceOptions on{.group = group};
     EXPECT_THAT(error_of([&] { all_reduce(at::Tensor(), on); }), HasSubstr("undefined"));
@@ -157,7 +157,7 @@ TEST(TensorErrors, SayWhatToDo) {
     EXPECT_THAT(error_of([&] { all_reduce(torch::ones({2}, at::kBool), {.op = ReduceOp::avg, .group = group}); }),
                 HasSubstr("bool"));
     EXPECT_THAT(error_of([&] { broadcast(torch::ones({2}), 7, {.group = group}); }),
-                HasSubstr("rank 7 of the world is not in the group, which has the ranks 0;"));
+                HasSubstr("global rank 7 is not in the group, which has the global ranks 0;"));
     EXPECT_THAT(error_of([&] { all_gather({}, torch::ones({2}), {.group = group}); }), HasSubstr("holds 0 tensors"));
     EXPECT_THAT(error_of([&] { all_gather_into_tensor(torch::ones({3}), torch::ones({2}), {.group = group}); }),
                 HasSubstr("output has 3 elements"));
@@ -166,7 +166,7 @@ TEST(TensorErrors, SayWhatToDo) {
   });
 }
 
-TEST(DefaultGroup, IsMadeOnceAndDestroyed) {
+TEST(DefaultGroup, IsCreatedOnceAndDestroyed) {
   EXPECT_FALSE(is_initialized());
   {
     const std::string path = ::testing::TempDir() + "lockstep_default_group_" + std::to_string(::getpid());

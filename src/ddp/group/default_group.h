@@ -1,4 +1,4 @@
-// The default group for the length of a scope, where it was not made by init_process_group().
+// Makes a group that init_process_group() did not create the default group for the length of a scope.
 #pragma once
 
 #include <memory>

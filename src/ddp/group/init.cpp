@@ -16,8 +16,8 @@ struct Default {
   std::shared_ptr<ProcessGroup> group;  // guarded by mutex
 };
 
-// Never destroyed: a group that is still there when the process exits must not say goodbye from a
-// static destructor, when its threads' world is already being torn down.
+// Never destroyed: a group that still exists when the process exits must not notify its peers from a
+// static destructor, while what its threads use is already being destroyed.
 Default& the_default() {
   static Default* value = new Default;
   return *value;

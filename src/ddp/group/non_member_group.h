@@ -1,8 +1,8 @@
-// A group that this process is not in: what new_group() gives to ranks that are not in its list.
+// A group that this process is not in: what new_group() returns to ranks that are not in its list.
 //
-// A null pointer would mean the default group, and a call on it would meet other ranks' calls on that one. The calls of
-// collectives.h on such a group do nothing, as in PyTorch, and warn; all that cannot be done without the group
-// throws Error and says so.
+// A null pointer would mean the default group, and a call on it would be matched with other ranks' calls on that group.
+// The calls of collectives.h on such a group do nothing, as in PyTorch, and log a warning; everything that cannot be
+// done without the group throws Error.
 #pragma once
 
 #include <mutex>
@@ -16,7 +16,7 @@ namespace lockstep::detail {
 
 class NonMemberGroup final : public ProcessGroup {
  public:
-  // `global_rank` is this process's rank in the world. new_group() adds whose group it is.
+  // `global_rank` is this process's rank in the world. new_group() adds the members of the group.
   NonMemberGroup(int global_rank, std::string name, std::string backend)
       : global_rank_(global_rank), name_(std::move(name)), backend_(std::move(backend)) {}
 
@@ -35,7 +35,7 @@ class NonMemberGroup final : public ProcessGroup {
 
   at::Tensor empty(std::int64_t, at::ScalarType, at::Device) override { refuse(); }
   Memory allocate(std::size_t) override { refuse(); }
-  // The group is not this process's to end: only warns.
+  // A non-member cannot end the group: only warns.
   void abort(const std::string& reason) override;
   // Ok: there is nothing that could fail.
   Status health() const override { return {}; }

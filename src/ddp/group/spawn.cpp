@@ -36,7 +36,7 @@ namespace {
 
 constexpr const char* kVariable = "LOCKSTEP_SPAWN";
 
-// What a started process must know: "<number of the call>,<rank>,<pipe to report an exception on>,<parent>".
+// What a started process is given: "<number of the call>,<rank>,<pipe to report an exception on>,<parent>".
 struct Role {
   int call = 0;
   int rank = 0;
@@ -65,8 +65,8 @@ bool in_function = false;
   throw Error({StatusCode::resource_exhausted, fmt::format("spawn: {}: {}", what, std::strerror(error))});
 }
 
-// What a rank says of its failure: one of these, then the exception's text. A rank that only lost a peer fell as
-// a consequence of that peer's failure, which may well be noticed later.
+// How a rank reports its failure: one of these, then the exception's text. A rank that only lost a peer failed as
+// a consequence of that peer's failure, which may be detected later.
 constexpr char kCause = '!';
 constexpr char kConsequence = '>';
 // What is kept of a report; of the rest only the length.
@@ -142,12 +142,12 @@ class Children {
  public:
   Children(int nprocs, int call);
   ~Children() { signal_all(SIGKILL), reap_all(); }
-  // The first rank that failed and how; nothing when all have ended well.
+  // The first rank that failed and how; nothing if all have succeeded.
   std::optional<std::string> wait(const SpawnOptions& options);
 
  private:
   struct Failure {
-    std::string sentence;
+    std::string message;
     bool consequence;  // of another rank's
   };
   void start(int rank, const std::map<std::string, std::string>& variables, int store_fd);
@@ -266,7 +266,7 @@ std::optional<std::string> Children::wait(const SpawnOptions& options) {
       --left;
       const std::optional<Failure> failure = collect(*rank);
       if (!failure) continue;
-      // The others notice by themselves; those that do not are ended.
+      // The others detect it by themselves; those that do not are killed.
       if (!first) grace = Deadline::after(options.grace);
       if (!first || (first->consequence && !failure->consequence && !ended_by_us)) first = failure;
     } else if (grace.expired()) {
@@ -276,7 +276,7 @@ std::optional<std::string> Children::wait(const SpawnOptions& options) {
     }
   }
   if (!first) return std::nullopt;
-  return first->sentence;
+  return first->message;
 }
 
 }  // namespace
@@ -288,7 +288,7 @@ void spawn(int nprocs, const std::function<void(int rank)>& function, const Spaw
   }
   const int call = calls++;
   if (kRole) {
-    if (call < kRole->call) return;  // this one is the parent's business
+    if (call < kRole->call) return;  // this call is for the parent
     run_as_child(function);
   }
   if (nprocs < 1) {

@@ -18,7 +18,7 @@ using Lists = std::vector<std::vector<int>>;
   throw Error({StatusCode::invalid_argument, fmt::format("{}: {}", call, why)});
 }
 
-// The members' groups know them, and so do those of non-members.
+// Both the groups of members and those of non-members have them.
 std::shared_ptr<ProcessGroup> any_group(const std::shared_ptr<ProcessGroup>& group) {
   return group ? group : group_or_default();
 }
@@ -63,8 +63,8 @@ int get_global_rank(const std::shared_ptr<ProcessGroup>& group, int group_rank) 
   const std::shared_ptr<ProcessGroup> found = any_group(group);
   const int global_rank = found->global_rank(group_rank);
   if (global_rank < 0) {
-    refuse_call("get_global_rank", fmt::format("there is no rank {} in a group of the ranks {} of the world",
-                                               group_rank, list_text(found->global_ranks())));
+    refuse_call("get_global_rank", fmt::format("there is no rank {} in the group of the global ranks {}", group_rank,
+                                               list_text(found->global_ranks())));
   }
   return global_rank;
 }
@@ -73,7 +73,7 @@ int get_group_rank(const std::shared_ptr<ProcessGroup>& group, int global_rank) 
   const std::shared_ptr<ProcessGroup> found = any_group(group);
   const int group_rank = found->group_rank(global_rank);
   if (group_rank < 0) {
-    refuse_call("get_group_rank", fmt::format("rank {} of the world is not in the group, which has the ranks {}",
+    refuse_call("get_group_rank", fmt::format("global rank {} is not in the group, which has the global ranks {}",
                                               global_rank, list_text(found->global_ranks())));
   }
   return group_rank;

@@ -34,7 +34,7 @@ double value_of(const at::Tensor& tensor) {
 
 Group odd_ranks(const Group& world) { return world->new_group(std::vector<int>{1, 3}, ""); }
 
-TEST(NonMembers, HaveNoRankInTheGroupButKnowWhoIsInIt) {
+TEST(NonMembers, HaveNoRankInTheGroupButCanListItsMembers) {
   run_ranks(4, [](const Group& world) {
     const Group odd = odd_ranks(world);
     ASSERT_NE(odd, nullptr);
@@ -147,7 +147,7 @@ TEST(NonMembers, CannotTrainOrSaveWithTheGroup) {
   });
 }
 
-TEST(Subgroups, TakeRootsAsRanksOfTheWorld) {
+TEST(Subgroups, TakeRootsAsGlobalRanks) {
   run_ranks(4, [](const Group& world) {
     const Group odd = odd_ranks(world);
     const TensorCallOptions on{.group = odd};
@@ -175,9 +175,8 @@ TEST(Subgroups, TakeRootsAsRanksOfTheWorld) {
     EXPECT_EQ(value_of(tensor), mine == 1 ? 3 : mine);
 
     if (odd->rank() >= 0) {
-      EXPECT_THAT(
-          error_of([&] { broadcast(tensor, 0, on); }),
-          AllOf(HasSubstr("rank 0 of the world is not in the group"), HasSubstr("1, 3"), HasSubstr("get_global_rank")));
+      EXPECT_THAT(error_of([&] { broadcast(tensor, 0, on); }), AllOf(HasSubstr("global rank 0 is not in the group"),
+                                                                     HasSubstr("1, 3"), HasSubstr("get_global_rank")));
     }
     // The interface below counts the group's ranks.
     tensor = filled(mine);
@@ -186,13 +185,13 @@ TEST(Subgroups, TakeRootsAsRanksOfTheWorld) {
   });
 }
 
-TEST(Subgroups, OfSubgroupsKnowTheRanksOfTheWorld) {
+TEST(Subgroups, OfSubgroupsTranslateToGlobalRanks) {
   run_ranks(4, [](const Group& world) {
     EXPECT_THAT(get_process_group_ranks(world), ElementsAre(0, 1, 2, 3));
     EXPECT_EQ(get_global_rank(world, 2), 2);
     const Group three = world->new_group(std::vector<int>{3, 1, 0}, "");
     EXPECT_THAT(get_process_group_ranks(three), ElementsAre(3, 1, 0));
-    EXPECT_THAT(error_of([&] { get_group_rank(three, 2); }), HasSubstr("rank 2 of the world is not in the group"));
+    EXPECT_THAT(error_of([&] { get_group_rank(three, 2); }), HasSubstr("global rank 2 is not in the group"));
     EXPECT_THAT(error_of([&] { get_global_rank(three, 3); }), HasSubstr("no rank 3"));
     EXPECT_THAT(error_of([&] { get_global_rank(three, -1); }), HasSubstr("no rank -1"));
     if (three->rank() < 0) return;
@@ -236,12 +235,12 @@ TEST(Subgroups, SplitAGroupInTheOrderOfTheLists) {
     all_reduce(tensor, {.group = part});
     EXPECT_EQ(value_of(tensor), world->rank() % 3 == 0 ? 3 : world->rank());
     if (world->rank() % 3 != 0) return;
-    // Ranks of the parent, not of the world: 0 is rank 3.
+    // Ranks of the parent, not global ranks: 0 is global rank 3.
     EXPECT_THAT(get_process_group_ranks(split_group({{0}, {1}}, part)), ElementsAre(world->rank()));
   });
 }
 
-TEST(Subgroups, RefuseListsThatMakeNoSenseOnEveryRank) {
+TEST(Subgroups, RefuseInvalidListsOnEveryRank) {
   run_ranks(3, [](const Group& world) {
     const auto list = [&](std::vector<int> ranks) { return error_of([&] { world->new_group(ranks, ""); }); };
     EXPECT_THAT(list({0, 0}), HasSubstr("new_group([0, 0]): rank 0 is in the list twice"));

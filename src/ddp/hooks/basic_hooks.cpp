@@ -1,4 +1,5 @@
-// The hooks that do not compress: all-reduce, none, and first the one and then the other.
+// The hooks that do not compress: all-reduce, no communication, and post-local SGD, which changes from one to the
+// other.
 #include <fmt/format.h>
 
 #include "lockstep/ddp/hooks.h"

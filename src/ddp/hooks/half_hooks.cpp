@@ -1,4 +1,4 @@
-// Gradients as 16-bit floats on their way.
+// Sends gradients as 16-bit floats.
 #include "ddp/hooks/hook_memory.h"
 #include "lockstep/ddp/hooks.h"
 
@@ -18,7 +18,7 @@ class HalfHook final : public CommHook {
       return group.all_reduce(buffer, {.op = ReduceOp::avg});
     }
     const at::Tensor wire = memory_.get(group, bucket.index(), 0, buffer.numel(), wire_type_, buffer.device());
-    // Divided while the range is still that of the bucket: a sum of 16-bit values could overflow where
+    // Divided while the values still have the bucket's range: a sum of 16-bit values could overflow although
     // the average does not.
     wire.copy_(buffer.div_(group.size()));
     return HookFuture({group.all_reduce(wire, {.op = ReduceOp::sum})}, [buffer, wire]() -> HookFuture {

@@ -108,7 +108,7 @@ TEST(Hooks, RanksOfVeryDifferentMagnitudeKeepTheBound) {
   }
 }
 
-TEST(Hooks, Fp16OverflowsOnlyWhereTheAverageDoes) {
+TEST(Hooks, Fp16OverflowsOnlyIfTheAverageDoes) {
   const Tensors fits = reduce_on_ranks([] { return fp16_compress_hook(); },
                                        {at::full({4}, 100000.0F), at::full({4}, 20000.0F), at::full({4}, 60000.0F)});
   EXPECT_NEAR(fits[0][0].item<float>(), 60000, 60000 * 2.1 / 2048);
@@ -163,14 +163,14 @@ TEST(Hooks, AGroupOfOneRankKeepsItsGradients) {
   }
 }
 
-TEST(Hooks, NoopLeavesEveryRankItsOwn) {
+TEST(Hooks, NoopKeepsEveryRanksOwnGradients) {
   const Tensors gradients = random_gradients(2, 10, 1.0);
   const Tensors results = reduce_on_ranks([] { return noop_hook(); }, gradients);
   EXPECT_TRUE(same_bits(results[0], gradients[0]));
   EXPECT_TRUE(same_bits(results[1], gradients[1]));
 }
 
-TEST(Hooks, OptionsThatMakeNoSenseAreRefused) {
+TEST(Hooks, InvalidOptionsAreRefused) {
   EXPECT_THROW(int8_compress_hook({.block_size = 10}), Error);
   EXPECT_THROW(int8_compress_hook({.block_size = 0}), Error);
   EXPECT_THROW(power_sgd_hook({.matrix_approximation_rank = 0}), Error);
@@ -189,7 +189,7 @@ double traffic(const HookFactory& make, at::IntArrayRef sizes, int ranks) {
   return testing::shared(bytes, 0);
 }
 
-TEST(Hooks, TrafficIsWhatTheyPromise) {
+TEST(Hooks, TrafficIsAsDocumented) {
   for (int ranks : {2, 3}) {
     const std::vector<std::int64_t> sizes = {512, 384};
     const double plain = traffic([] { return all_reduce_hook(); }, sizes, ranks);
@@ -280,7 +280,7 @@ Tensors run_steps(const PowerSgdOptions& options, int steps, const std::function
   return results[0];
 }
 
-TEST(PowerSgd, WithErrorFeedbackNothingIsLostOnlyLate) {
+TEST(PowerSgd, WithErrorFeedbackNothingIsLostOnlyDelayed) {
   torch::manual_seed(4);
   const Tensors given = {at::randn({12, 10}), at::randn({12, 10})};
   const auto gradient_of = [&](int rank, int step) {

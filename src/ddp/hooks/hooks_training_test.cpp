@@ -132,7 +132,7 @@ TEST(HookTraining, GradientsLargeEnoughForABucketOfTheirOwn) {
   expect_most_of_the_way([] { return power_sgd_hook({.start_iteration = 1}); }, 0.5);
 }
 
-TEST(HookTraining, NoopReplicasDriftApart) {
+TEST(HookTraining, NoopReplicasDiverge) {
   EXPECT_THROW(train({.steps = 2}, [] { return noop_hook(); }), Error);
   EXPECT_NO_THROW(train({.steps = 2, .in_sync = false}, [] { return noop_hook(); }));
 }

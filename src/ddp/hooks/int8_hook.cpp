@@ -1,7 +1,7 @@
-// Gradients as 8-bit integers with one scale per block on their way.
+// Sends gradients as 8-bit integers with one scale per block.
 //
 // The bucket is split into one chunk per rank. Every rank quantises its bucket and sends chunk r to rank r; rank
-// r averages what came in f32, quantises the average, and sends it to all. Everybody decodes the same bytes.
+// r averages what it received in f32, quantises the average, and sends it to all. All ranks decode the same bytes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ enum Use { kWhole, kReceived, kAverage };
 
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 
-// One bucket on its way.
+// One bucket in flight.
 struct Transfer {
   at::Tensor buffer;
   QuantisedLayout layout;  // of one chunk
@@ -70,7 +70,7 @@ class Int8Hook final : public CommHook {
   }
 
   HookFuture average(const Transfer& transfer, ProcessGroup& group) {
-    // The chunk's place in the bucket is free: the result will stand there.
+    // The chunk's memory in the bucket is free for the result.
     const std::span<float> values = transfer.chunk(group.rank());
     std::fill(values.begin(), values.end(), 0.0F);
     const float share = 1.0F / static_cast<float>(group.size());

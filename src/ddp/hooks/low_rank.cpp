@@ -12,7 +12,7 @@ namespace {
 // What is left of a column after projection, relative to what it was: below this it is rounding error.
 constexpr double kDependent = 1e-5;
 
-// A column of a matrix in double, where squares of floats neither overflow nor vanish.
+// A column of a matrix in double, in which squares of floats neither overflow nor vanish.
 using Column = std::vector<double>;
 
 void load(MatrixView matrix, std::size_t c, Column& column) {
@@ -25,7 +25,7 @@ double norm(const Column& column) {
   return std::sqrt(sum);
 }
 
-// Twice, because once leaves a rounding error that matters where columns are nearly dependent.
+// Twice, because once leaves a rounding error that matters if columns are nearly dependent.
 void project_out(MatrixView matrix, std::size_t c, Column& column) {
   for (int pass = 0; pass < 2; ++pass) {
     for (std::size_t before = 0; before < c; ++before) {

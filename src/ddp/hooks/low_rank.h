@@ -17,8 +17,8 @@ struct MatrixView {
 };
 
 // Makes the columns orthonormal, from the first to the last. A column that depends on those before it, or
-// is zero, becomes zero; one that is not finite becomes NaN. With `refill`, both are drawn anew from it
-// instead, so that the result has full rank (if rows >= columns).
+// is zero, becomes zero; one that is not finite becomes NaN. With `refill`, both are replaced by random
+// values from it, so that the result has full rank (if rows >= columns).
 void orthonormalise(MatrixView matrix, std::mt19937_64* refill = nullptr);
 
 // Values in [-1, 1).

@@ -2,9 +2,9 @@
 //
 // A gradient M (rows x columns, with what was lost before added to it) is approximated by P * transposed(Q), by
 // one step of subspace iteration that all ranks make together:
-//   run():        P = M Q, averaged               with Q from the step before, orthonormal
+//   run():        P = M Q, averaged               with Q from the previous step, orthonormal
 //   project():    P orthonormal; Q = M^T P, averaged
-//   reconstruct(): gradient = P Q^T; what M had and this has not is kept for the next step
+//   reconstruct(): gradient = P Q^T; the part of M that this lacks is kept for the next step
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct Memory {
   at::Tensor error;  // rows x columns
 };
 
-// One gradient on its way.
+// One gradient in flight.
 struct Factored {
   at::Tensor gradient;
   Memory* memory = nullptr;
@@ -35,7 +35,7 @@ struct Factored {
   bool finite = true;
 };
 
-// One bucket on its way.
+// One bucket in flight.
 struct Step {
   std::vector<Factored> factored;
   std::vector<at::Tensor> plain;  // gradients that are not compressed
@@ -107,7 +107,8 @@ class PowerSgdHook final : public CommHook {
     return group.all_reduce(step.plain_values, {.op = ReduceOp::avg});
   }
 
-  // M, and a Q to begin with. Every rank draws the same random values, because buckets come in one order.
+  // M, and a Q to begin with. Every rank draws the same random values, because buckets have the same order on all
+  // ranks.
   void begin(Factored& each) {
     const at::Tensor gradient = each.gradient.reshape({each.rows, each.columns});
     Memory& memory = *each.memory;

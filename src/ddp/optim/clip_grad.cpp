@@ -41,7 +41,7 @@ double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_nor
   at::NoGradGuard no_grad;
   const std::vector<at::Tensor> gradients = gradients_of(parameters);
   if (gradients.empty()) return 0;
-  // The caller gets the norm as a number, so that a device has to be waited for anyhow; the rest happens on the CPU.
+  // The caller gets the norm as a number, so it has to wait for the device anyway; the rest happens on the CPU.
   const at::Tensor norm = total_norm(gradients, options.norm_type).cpu();
   if (options.group || is_initialized()) {
     const std::shared_ptr<ProcessGroup> group = group_or_default(options.group);
@@ -50,8 +50,8 @@ double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_nor
   const double value = norm.item().toDouble();
   if (options.error_if_nonfinite && !std::isfinite(value)) {
     throw Error({StatusCode::invalid_argument,
-                 fmt::format("clip_grad_norm_: the gradients' norm of order {} is {}, so they cannot be clipped; look "
-                             "for a loss that overflows, or skip this step",
+                 fmt::format("clip_grad_norm_: the gradients' norm of order {} is {}, so they cannot be clipped; "
+                             "check whether the loss overflows, or skip this step",
                              options.norm_type, value)});
   }
   const at::Tensor factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);

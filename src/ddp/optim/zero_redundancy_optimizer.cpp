@@ -23,7 +23,7 @@ namespace {
 using torch::optim::Optimizer;
 using torch::optim::OptimizerParamGroup;
 
-// Parameters from here on are sent where they are; smaller ones are packed together, since each message
+// Parameters of this size or more are sent in place; smaller ones are packed together, since each broadcast
 // has its latency.
 constexpr std::size_t kAloneBytes = std::size_t{1} << 18;
 
@@ -40,7 +40,7 @@ void load_bytes(Optimizer& optimizer, const at::Tensor& bytes) {
   checkpoint::optimizer_from_bytes(optimizer, {static_cast<const char*>(bytes.data_ptr()), bytes.nbytes()});
 }
 
-// Moves the state of `from`'s parameters, where there is any, to `to`.
+// Moves the state of `from`'s parameters, if there is any, to `to`.
 void move_state(Optimizer& from, Optimizer& to, const std::vector<OptimizerParamGroup>& groups) {
   for (const OptimizerParamGroup& group : groups) {
     for (const at::Tensor& parameter : group.params()) {
@@ -66,11 +66,11 @@ std::vector<int> balance_greedily(std::span<const std::int64_t> sizes, int ranks
   return owners;
 }
 
-// Parameters of one owner that are sent as one message.
+// Parameters of one owner that are sent in one broadcast.
 struct ShardedOptimizer::Parcel {
   int owner = 0;
   std::vector<at::Tensor> parameters;
-  at::Tensor memory;               // undefined: the one parameter is sent where it is
+  at::Tensor memory;               // undefined: the one parameter is sent in place
   std::vector<at::Tensor> places;  // views of `memory`, one for each parameter
 
   at::Tensor pack() const {
@@ -80,7 +80,7 @@ struct ShardedOptimizer::Parcel {
   at::Tensor to_send() const { return memory.defined() ? memory : parameters[0].detach(); }
   void unpack() const {
     for (std::size_t i = 0; i < places.size(); ++i) parameters[i].copy_(places[i]);
-    // Else autograd would not notice that a graph from before the step holds other values now.
+    // Else autograd would not detect that a graph from before the step holds other values now.
     if (!memory.defined()) parameters[0].unsafeGetTensorImpl()->bump_version();
   }
 };
@@ -206,7 +206,7 @@ void ShardedOptimizer::consolidate_state_dict(int to) {
   const at::Tensor lengths = at::empty({group_->size()}, at::kLong);
   group_->all_gather(length, lengths, {}).wait();
   if (receives) consolidated_ = factory_(param_groups_);
-  // One rank after the other: `to` never holds more than one share twice.
+  // One rank after the other: `to` never holds more than one shard twice.
   for (int r = 0; r < group_->size(); ++r) {
     if (group_->rank() == r && !receives) group_->send(mine, to, 0, {}).wait();
     if (!receives) continue;

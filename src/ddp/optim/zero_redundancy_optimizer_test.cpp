@@ -107,7 +107,7 @@ TEST(ZeroRedundancyOptimizer, EqualsPlainAdamWBitForBit) {
   expect_equal_to_plain<torch::optim::AdamW>(Options(0.01), Options(0.02).weight_decay(0.0));
 }
 
-TEST(ZeroRedundancyOptimizer, HoldsOnlyItsShareOfTheState) {
+TEST(ZeroRedundancyOptimizer, HoldsOnlyItsShardOfTheState) {
   run_ranks(3, [](const std::shared_ptr<ProcessGroup>& group) {
     std::vector<at::Tensor> parameters;
     for (int i = 0; i < 12; ++i) parameters.push_back(at::ones({100}).requires_grad_());
@@ -119,7 +119,7 @@ TEST(ZeroRedundancyOptimizer, HoldsOnlyItsShareOfTheState) {
   });
 }
 
-TEST(ZeroRedundancyOptimizer, ConsolidatedStateGoesOnInOneProcessAndBack) {
+TEST(ZeroRedundancyOptimizer, ConsolidatedStateContinuesInOneProcessAndBack) {
   using Options = torch::optim::AdamOptions;
   std::vector<at::Tensor> expected = make_parameters();
   torch::optim::Adam plain(two_groups(expected, Options(0.02)), Options(0.01));
@@ -235,7 +235,7 @@ TEST(ZeroRedundancyOptimizer, TrainsWithDdpAndClippingLikeThePlainOptimizer) {
   });
 }
 
-TEST(ZeroRedundancyOptimizer, RefusesNonsense) {
+TEST(ZeroRedundancyOptimizer, RefusesInvalidArguments) {
   run_ranks(2, [](const std::shared_ptr<ProcessGroup>& group) {
     using Zero = ZeroRedundancyOptimizer<torch::optim::SGD>;
     const at::Tensor parameter = at::ones({4}).requires_grad_();

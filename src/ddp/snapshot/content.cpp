@@ -120,7 +120,7 @@ void Prepared::check_optimizer(const State& state) const {
   const auto& saved = snapshot_.manifest.optimizer;
   if (!saved || !snapshot_.files.contains(kOptimizerFile)) {
     throw Error({StatusCode::mismatch, fmt::format("{} holds no optimizer's state; to load the model alone, leave "
-                                                   "State::optimizer null",
+                                                   "State::optimizer empty",
                                                    snapshot_.path)});
   }
   const std::string kind = optimizer_kind(state.optimizer->get());

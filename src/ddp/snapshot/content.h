@@ -29,7 +29,7 @@ struct Content {
   // Pointing into this object; after finish().
   std::vector<OutputFile> files() const;
 };
-// rng_states: of all ranks, or none. copy: later changes of the state do not matter; memory of `reuse` is taken where
+// rng_states: of all ranks, or none. copy: later changes of the state do not matter; memory of `reuse` is used again if
 // it fits. Throws Error.
 Content collect(const State& state, const std::vector<std::string>& rng_states, int world_size, bool copy,
                 Content reuse = {});

@@ -14,7 +14,7 @@ at::Tensor bytes_over(const void* data, std::size_t size) {
   return at::from_blob(const_cast<void*>(data), {static_cast<std::int64_t>(size)}, at::kByte);
 }
 
-// Both sides know the size.
+// Both sides have the size already.
 void broadcast_bytes(ProcessGroup& group, void* data, std::size_t size, int root) {
   if (size > 0) group.broadcast(bytes_over(data, size), root, {}).wait();
 }
@@ -54,7 +54,8 @@ NewestSnapshot parse_newest(const Bytes& message) {
     std::string path = reader.get_string(message.size());
     newest.snapshot = Snapshot{std::move(path), value_or_throw(parse_manifest(reader.get_string(message.size()))), {}};
   }
-  if (!reader.complete()) throw Error({StatusCode::protocol_error, "rank 0 described a snapshot that makes no sense"});
+  if (!reader.complete())
+    throw Error({StatusCode::protocol_error, "rank 0 sent an invalid description of the snapshot"});
   return newest;
 }
 

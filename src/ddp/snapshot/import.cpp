@@ -37,7 +37,7 @@ void fill_model(torch::nn::Module& model, const NamedTensors& tensors, const std
 
 void import_torch_archive(const std::string& path, torch::nn::Module& model) {
   NamedTensors tensors;
-  // Read by us, because torch says nothing useful about a file that it cannot open.
+  // Read here, because torch gives no useful error for a file that it cannot open.
   const FileBytes bytes = value_or_throw(read_file(path));
   try {
     torch::serialize::InputArchive archive;

@@ -29,8 +29,8 @@ StateTensors tensors_in(torch::optim::RMSpropParamState& state) {
 }
 StateTensors tensors_in(torch::optim::AdagradParamState& state) { return {&state.sum()}; }
 
-// Memory that was used before is several times as fast to copy to as new memory, whose pages come one by one.
-// Copies of a device's tensors are on the CPU: the thread that writes them knows nothing of the device's streams.
+// Copying to memory that was used before is several times as fast as to new memory, whose pages fault one by one.
+// Copies of a device's tensors are on the CPU: the thread that writes them does not use the device's streams.
 at::Tensor copy_of(const at::Tensor& tensor, const at::Tensor* reuse) {
   const bool fits = reuse != nullptr && reuse->defined() && reuse->scalar_type() == tensor.scalar_type() &&
                     reuse->sizes() == tensor.sizes() && reuse->strides() == tensor.strides();

@@ -1,4 +1,4 @@
-// An optimizer's state as it was at a moment, while the optimizer goes on.
+// A copy of an optimizer's state, from which the optimizer continues independently.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -14,14 +14,14 @@ class OptimizerCopy {
  public:
   OptimizerCopy() = default;
   // Copies what SGD, Adam, AdamW, RMSprop and Adagrad have, into memory of `reuse` (a copy that is no longer needed)
-  // where it fits. Others become bytes at once. Throws Error.
+  // if it fits. Others become bytes at once. Throws Error.
   static OptimizerCopy of(const torch::optim::Optimizer& optimizer, OptimizerCopy reuse = {});
   // As optimizer_to_bytes() of the optimizer at that moment. Throws Error.
   std::string to_bytes() const;
 
  private:
   std::unique_ptr<torch::optim::Optimizer> twin_;  // the same kind, over the same parameters, with tensors of its own
-  std::string bytes_;                              // where there is no twin
+  std::string bytes_;                              // if there is no twin
 };
 
 }  // namespace lockstep::checkpoint

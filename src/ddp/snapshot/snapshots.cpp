@@ -36,7 +36,7 @@ class Snapshots::Impl {
   std::optional<Loaded> load(State& state, const std::string* path);
 
  private:
-  // Looked up for each call: the default group may be made anew. Null: alone.
+  // Looked up for each call: the default group may be created again. Null: alone.
   GroupPointer group() const {
     if (options_.alone) return nullptr;
     if (options_.group != nullptr) return options_.group;
@@ -49,7 +49,7 @@ class Snapshots::Impl {
   const std::string folder_;
   const SnapshotOptions options_;
 
-  // The writer thread's while it runs; joining it hands them back.
+  // Owned by the writer thread while it runs; joining it returns them.
   std::thread writer_;
   Content content_;
   Status written_;
@@ -119,7 +119,7 @@ std::optional<Loaded> Snapshots::Impl::load(State& state, const std::string* pat
   share_from_first(group, newest);
   if (!newest.snapshot) return std::nullopt;
 
-  // Nothing is changed before all ranks know that it fits.
+  // Nothing is changed before all ranks have agreed that it fits.
   std::optional<Prepared> prepared;
   agree(group, status_of([&] { prepared.emplace(state, *newest.snapshot, rank); }));
   agree(group, status_of([&] { prepared->load_optimizer_and_rng(state); }));

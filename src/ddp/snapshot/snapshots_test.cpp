@@ -39,7 +39,7 @@ double value_of(const torch::nn::Sequential& model) {
 // One folder for all ranks, whether they are threads or processes. Used outside of the ranks.
 class SharedFolder {
  public:
-  ~SharedFolder() { lockstep::testing::meet(); }  // nobody uses it any more
+  ~SharedFolder() { lockstep::testing::wait_for_all_processes(); }  // no process uses it any more
   const std::string& path() const { return path_; }
 
  private:
@@ -56,7 +56,7 @@ std::string error_of(const std::function<void()>& function) {
   }
 }
 
-TEST(Snapshots, EverythingComesBack) {
+TEST(Snapshots, RestoreEverything) {
   const TestFolder folder;
   auto model = make_model(2);
   torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(0.1));
@@ -115,7 +115,7 @@ struct OddImpl : torch::nn::Module {
   }
 };
 
-TEST(Snapshots, TensorsOfAllKindsComeBackBitForBit) {
+TEST(Snapshots, RestoreTensorsOfAllKindsBitForBit) {
   const TestFolder folder;
   OddImpl model, other;
   Snapshots snapshots(folder.path());
@@ -137,7 +137,7 @@ TEST(Snapshots, TensorsOfAllKindsComeBackBitForBit) {
   }
 }
 
-TEST(Snapshots, NoneYetIsNoError) {
+TEST(Snapshots, NoSnapshotYetIsNotAnError) {
   const TestFolder folder;
   auto model = make_model(1);
   State state{.model = *model, .step = 5};
@@ -189,7 +189,7 @@ TEST(Snapshots, AnotherOptimizerIsNamed) {
   EXPECT_TRUE(snapshots.load(model_only).has_value());
 }
 
-TEST(Snapshots, TheNewestThatVerifiesIsTakenAndTheOthersAreNamed) {
+TEST(Snapshots, TheNewestValidOneIsLoadedAndSkippedOnesAreNamed) {
   const TestFolder folder;
   Snapshots snapshots(folder.path());
   for (int step = 1; step <= 3; ++step) snapshots.save({.model = *make_model(step), .step = step});
@@ -288,7 +288,7 @@ TEST(SnapshotRanks, RankZeroWritesAndAllLoad) {
   EXPECT_TRUE(Snapshots(folder.path(), {.alone = true}).load(state).has_value());
 }
 
-TEST(SnapshotRanks, AnErrorOfRankZeroIsThrownOnAll) {
+TEST(SnapshotRanks, AnErrorOnRankZeroIsThrownOnAllRanks) {
   const TestFolder folder;
   set_content(folder.path("file"), "in the way");
   for (const bool asynchronous : {false, true}) {
@@ -303,7 +303,7 @@ TEST(SnapshotRanks, AnErrorOfRankZeroIsThrownOnAll) {
   }
 }
 
-TEST(SnapshotRanks, OneRankWithAnotherModelStopsAllAndChangesNone) {
+TEST(SnapshotRanks, OneRankWithADifferentModelStopsAllAndChangesNone) {
   const TestFolder folder;
   Snapshots(folder.path()).save({.model = *make_model(1), .step = 2});
   run_ranks(3, [&](const Group& group) {
@@ -314,7 +314,7 @@ TEST(SnapshotRanks, OneRankWithAnotherModelStopsAllAndChangesNone) {
                 AllOf(HasSubstr("of another model"), HasSubstr(group->rank() == 1 ? "" : "on rank 1: ")));
     EXPECT_EQ(value_of(model), 9);
     EXPECT_EQ(state.step, 0);
-    snapshots.wait();  // the group goes on
+    snapshots.wait();  // the group is still usable
   });
 }
 

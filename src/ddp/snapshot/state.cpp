@@ -51,7 +51,7 @@ std::size_t expected_bytes(const torch::optim::Optimizer& optimizer) {
   return bytes;
 }
 
-// Where the state belongs: to the parameters, whatever device it was saved from. None if these are on several.
+// The device for the state: that of the parameters, whatever device it was saved from. None if they are on several.
 torch::optional<at::Device> device_of(const torch::optim::Optimizer& optimizer) {
   torch::optional<at::Device> device;
   for (const auto& group : optimizer.param_groups()) {

@@ -1,6 +1,6 @@
 // Parts of the state of training as bytes, and back: for snapshots, and for sending them to another process.
 //
-// What comes back is bit-identical: step counters, moments, learning rates. Throw Error. The bytes may come from
+// What is read back is bit-identical: step counters, moments, learning rates. Throw Error. The bytes may be from
 // another process or another LibTorch of the same or a lower version.
 #pragma once
 
@@ -17,8 +17,8 @@ namespace lockstep::checkpoint {
 // optimizer. A ZeroRedundancyOptimizer needs consolidate_state_dict() first.
 std::string optimizer_to_bytes(const torch::optim::Optimizer& optimizer);
 // Replaces the state and the options (learning rate, ...) of `optimizer`, which has the same kind, parameter groups and
-// parameter shapes as the one that was saved; invalid_argument otherwise, where LibTorch notices, and then the state is
-// as it was.
+// parameter shapes as the one that was saved; invalid_argument otherwise, if LibTorch detects it, and then the state is
+// unchanged.
 void optimizer_from_bytes(torch::optim::Optimizer& optimizer, std::string_view bytes);
 
 // "torch::optim::Adam"; for a ZeroRedundancyOptimizer, the plain optimizer's, whose state it can load.

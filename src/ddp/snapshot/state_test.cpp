@@ -76,7 +76,7 @@ void expect_equal(const Parameters& a, const Parameters& b) {
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(torch::equal(a[i], b[i])) << "parameter " << i;
 }
 
-TEST_P(OptimizerBytes, ResumedItTakesTheSameStepsBitForBit) {
+TEST_P(OptimizerBytes, AResumedOptimizerTakesTheSameStepsBitForBit) {
   const Parameters parameters = make_parameters(), resumed = make_parameters();
   const auto optimizer = GetParam().make(parameters), fresh = GetParam().make(resumed);
   run(*optimizer, parameters, 4);
@@ -95,7 +95,7 @@ TEST_P(OptimizerBytes, ResumedItTakesTheSameStepsBitForBit) {
   expect_equal(parameters, resumed);
 }
 
-TEST_P(OptimizerBytes, ACopyKeepsWhatWasWhileTheOptimizerGoesOn) {
+TEST_P(OptimizerBytes, ACopyKeepsTheStateWhileTheOptimizerContinues) {
   const Parameters parameters = make_parameters(), resumed = make_parameters();
   const auto optimizer = GetParam().make(parameters), fresh = GetParam().make(resumed);
   OptimizerCopy copy = OptimizerCopy::of(*optimizer);  // before there is any state
@@ -113,7 +113,7 @@ TEST_P(OptimizerBytes, ACopyKeepsWhatWasWhileTheOptimizerGoesOn) {
   }
 }
 
-TEST(OptimizerState, AFreshOnesStateReplacesAnUsedOnes) {
+TEST(OptimizerState, TheStateOfAFreshOptimizerReplacesAUsedOnes) {
   const Parameters a = make_parameters(), b = make_parameters();
   torch::optim::Adam fresh(a), used(b);
   run(used, b, 2);

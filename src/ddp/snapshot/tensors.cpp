@@ -58,7 +58,7 @@ TensorInfo info_of(const std::string& name, const at::Tensor& tensor) {
   return {name, *dtype, tensor.sizes().vec()};
 }
 
-// "float [2, 3]": as a person who sees the model's source would say it.
+// "float [2, 3]": in the words of the model's source.
 std::string describe(const at::Tensor& tensor) {
   return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes().vec(), ", "));
 }

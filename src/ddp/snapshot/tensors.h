@@ -27,8 +27,8 @@ NamedTensors tensors_of_model(const torch::nn::Module& model);
 // The content of a safetensors file: head and tensors in memory of its own, or shared with what was given.
 class TensorFile {
  public:
-  // copy: later changes of `tensors` do not matter. Memory of `reuse` (a file that is no longer needed) is taken where
-  // it fits. Throws Error: a tensor that the format cannot hold, by name.
+  // copy: later changes of `tensors` do not matter. Memory of `reuse` (a file that is no longer needed) is used again
+  // if it fits. Throws Error, which names a tensor that the format cannot hold.
   static TensorFile of(const NamedTensors& tensors, bool copy, TensorFile reuse = {});
   // The pieces point into this object.
   OutputFile output(const std::string& name) const;
@@ -39,7 +39,7 @@ class TensorFile {
   std::vector<std::string> order_;  // names, as the data follows
 };
 
-// Tensors over the bytes of a parsed file, which must outlive them. Throws Error for a type that this LibTorch has not.
+// Tensors over the bytes of a parsed file, which must outlive them. Throws Error for a type that this LibTorch lacks.
 NamedTensors tensors_of_file(const Safetensors& file);
 
 // Ok if `from` has exactly the model's tensors, with their shapes and types. Else mismatch: `where` is of another

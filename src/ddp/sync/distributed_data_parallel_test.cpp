@@ -75,7 +75,7 @@ TEST(DdpOptionsTest, GradientsMayBeViewsOfBucketsOrStayWhereAutogradPutThem) {
         for (auto& parameter : net->parameters()) parameter.mutable_grad() = at::Tensor();
         loss_of(ddp(share(inputs(12), group)), share(targets(12), group)).backward();
         expect_close(gradients(net->parameters()), expected);
-        // The buckets are made anew after the first step; from then on a view is always the same memory.
+        // The buckets are rebuilt after the first step; from then on a view is always the same memory.
         if (step == 1) kept = net->last->bias.grad();
         EXPECT_TRUE(step < 2 || view == (kept.data_ptr() == net->last->bias.grad().data_ptr()));
       }
@@ -143,7 +143,7 @@ TEST(DdpBuffers, AreRankZerosInEveryForward) {
   });
 }
 
-TEST(DdpVerify, NamesTheParameterThatWentItsOwnWay) {
+TEST(DdpVerify, NamesTheParameterThatDiverged) {
   const auto errors = errors_of_ranks(3, [](const Group& group) {
     Net net(64);
     DistributedDataParallel ddp(net, {.process_group = group});
@@ -155,7 +155,7 @@ TEST(DdpVerify, NamesTheParameterThatWentItsOwnWay) {
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("parameter \"middle.bias\" of rank 1 differs"));
 }
 
-// Uses `a` always and `b` only when told to.
+// Uses `a` always and `b` only on request.
 struct BranchyImpl : torch::nn::Module {
   BranchyImpl() {
     a = register_module("a", torch::nn::Linear(2, 2));
@@ -174,7 +174,7 @@ TEST(DdpUnused, TheNextForwardNamesParametersWithoutGradient) {
     ddp(torch::ones({1, 2}), with_b).sum().backward();
     ddp(torch::ones({1, 2}), with_b);
   });
-  for (const std::string& error : errors) {  // rank 0 waits in vain, and is told why
+  for (const std::string& error : errors) {  // rank 0 waits in vain, and gets the reason
     EXPECT_THAT(error, AllOf(HasSubstr("rank 1: 2 of 4 parameters got no gradient"),
                              HasSubstr("\"b.weight\", \"b.bias\""), HasSubstr("find_unused_parameters")));
   }
@@ -207,7 +207,7 @@ TEST(DdpUnused, AccumulatedGradientsOfUnusedParametersAreNotLost) {
   }
 }
 
-TEST(DdpUnused, AParameterThatNobodyUsedKeepsItsGradient) {
+TEST(DdpUnused, AParameterThatNoRankUsedKeepsItsGradient) {
   run_ranks(2, [](const Group& group) {
     Branchy net;
     DistributedDataParallel ddp(net, {.process_group = group, .find_unused_parameters = true});
@@ -277,7 +277,7 @@ TEST(DdpCheckpointing, OneSegmentWorks) {
   });
 }
 
-TEST(DdpCheckpointing, AParameterInTwoSegmentsNeedsStaticGraphAndSaysSo) {
+TEST(DdpCheckpointing, AParameterInTwoSegmentsIsAnErrorThatSuggestsStaticGraph) {
   const auto errors = errors_of_ranks(2, [](const Group& group) {
     Checkpointed net(2);
     DistributedDataParallel ddp(net, {.process_group = group});
@@ -328,7 +328,7 @@ TEST(DdpBackward, ForwardsWithoutBackwardDoNoHarm) {
 
 // The exception of a hook on the first layer's weight comes while gradients are still missing, that of a hook on the
 // input when all have arrived and are in flight.
-TEST(DdpBackward, AnExceptionInBackwardIsFollowedByASentence) {
+TEST(DdpBackward, AnExceptionInBackwardIsExplainedAtTheNextForward) {
   for (const bool at_the_end : {false, true}) {
     const auto errors = errors_of_ranks(2, [&](const Group& group) {
       torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));
@@ -351,7 +351,7 @@ TEST(DdpBackward, OperationsMayEndAfterTheReplicaThatIssuedThem) {
       DistributedDataParallel ddp(net, {.process_group = group});
       const at::Tensor loss = loss_of(ddp(inputs(4)), targets(4));
       net->first->weight.register_hook([](const at::Tensor&) { throw std::runtime_error("the program's own"); });
-      loss.backward();  // fails with buckets on their way
+      loss.backward();  // fails with buckets in flight
     });
     for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("the program's own"));
   }

@@ -21,7 +21,7 @@ std::vector<DdpOptions> option_sets(const Group& group) {
           {.process_group = group, .static_graph = true}};
 }
 
-TEST(DdpForward, ThroughTheArrowIsDdps) {
+TEST(DdpForward, ThroughTheArrowOperatorIsDdps) {
   run_ranks(2, [](const Group& group) {
     for (const DdpOptions& options : option_sets(group)) {
       torch::nn::Linear net(2, 1);
@@ -156,7 +156,7 @@ TEST(DdpModelChanges, AreNamedAtTheNextForward) {
               HasSubstr("parameter \"2.weight\" was added"));
 }
 
-TEST(DdpModelChanges, NewValuesOfTheSameKindAreFine) {
+TEST(DdpModelChanges, NewValuesOfTheSameKindAreAccepted) {
   run_ranks(2, [](const Group& group) {
     torch::nn::Linear net(2, 1);
     DistributedDataParallel ddp(net, {.process_group = group});
@@ -176,7 +176,7 @@ TEST(DdpModelChanges, NewValuesOfTheSameKindAreFine) {
   });
 }
 
-TEST(DdpModelChanges, AllParametersMayBeFrozenForATime) {
+TEST(DdpModelChanges, AllParametersMayBeFrozenTemporarily) {
   run_ranks(2, [](const Group& group) {
     torch::nn::Linear generator(2, 2), net(2, 1);
     DistributedDataParallel ddp(net, {.process_group = group}), source(generator, {.process_group = group});

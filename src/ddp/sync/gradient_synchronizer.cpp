@@ -99,7 +99,7 @@ class GradientSynchronizer::Impl {
       if (throw_early_ && active_ < group_->size()) end_early("another rank has");
     }
     if (options_.sample_weighted) weigh_samples(samples);
-    // While a graph waits for its backward, buffers stay as they are: it may need them.
+    // While a graph waits for its backward, buffers are not changed: it may need them.
     if (synchronise && !reducer_->awaits_backward()) {
       broadcast_buffers();
       if (!joining_ && options_.verify_every > 0 && ++forwards_ % options_.verify_every == 0) verify_in_sync();
@@ -229,7 +229,7 @@ class GradientSynchronizer::Impl {
     };
   }
 
-  // Of what this rank brings to a pass. Samples are weighed before that.
+  // The factor for this rank's gradients in a pass. Samples are weighted before that.
   double scale() const {
     return divide_by_active_ && !options_.sample_weighted ? static_cast<double>(group_->size()) / active_ : 1.0;
   }
@@ -269,7 +269,7 @@ class GradientSynchronizer::Impl {
     reducer_->set_authority(0);
   }
 
-  // What the others do in one step, without a forward of our own.
+  // Takes part in the other ranks' step, without a forward of our own.
   void shadow_step() {
     if (options_.sample_weighted) count_samples(0);
     reducer_->set_scale([this] { return scale(); });

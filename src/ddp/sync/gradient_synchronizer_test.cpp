@@ -96,7 +96,7 @@ TEST(DdpUneven, JoinLetsRanksTakeDifferentNumbersOfSteps) {
       });
       EXPECT_EQ(steps, 2 * group->rank());
       ddp.verify_in_sync();
-      ddp(torch::rand({4, 2})).sum().backward();  // and life goes on
+      ddp(torch::rand({4, 2})).sum().backward();  // training continues
     });
   }
 }
@@ -127,7 +127,7 @@ TEST(DdpUneven, JoinShadowsHooksSearchesAndAccumulation) {
   });
 }
 
-TEST(DdpUneven, AnExceptionInsideOfJoinReachesTheOthersByName) {
+TEST(DdpUneven, AnExceptionInsideJoinNamesItsRankOnAllRanks) {
   const auto errors = errors_of_ranks(2, [](const Group& group) {
     Net net(16);
     DistributedDataParallel ddp(net, {.process_group = group});
@@ -140,7 +140,7 @@ TEST(DdpUneven, AnExceptionInsideOfJoinReachesTheOthersByName) {
   EXPECT_EQ(errors[1], "no such file");
 }
 
-TEST(DdpUneven, JoinDividesByWhatItIsTold) {
+TEST(DdpUneven, JoinDividesByAllRanksOrByThoseStillTraining) {
   for (const bool by_world : {true, false}) {
     run_ranks(2, [&](const Group& group) {
       torch::nn::Linear net(torch::nn::LinearOptions(1, 1).bias(false));

@@ -1,8 +1,8 @@
 // Which forwards still wait for their backward, and what the backward that runs is to do.
 //
 // A forward decides whether its gradients are averaged or only accumulated (no_sync), which parameters it did not use,
-// and how this rank's samples weigh. Several forwards may share one backward, and one forward may have several
-// backwards. A forward whose graph is gone waits no longer: only this class holds its record then. Pure bookkeeping.
+// and the weight of this rank's samples. Several forwards may share one backward, and one forward may have several
+// backwards. A forward whose graph was freed no longer waits: only this class holds its record then. Pure bookkeeping.
 // Not thread-safe.
 #pragma once
 

@@ -85,7 +85,7 @@ void Reducer::set_hook(std::shared_ptr<CommHook> hook) {
   buckets_.set_hook(std::move(hook));
 }
 
-// ---- what went wrong
+// ---- error messages
 
 std::string Reducer::names(const std::vector<std::size_t>& indices) const {
   constexpr std::size_t kShown = 10;
@@ -97,7 +97,7 @@ std::string Reducer::names(const std::vector<std::size_t>& indices) const {
   return text;
 }
 
-// What went wrong in a pass that did not finish, though its backward did.
+// The error for a pass that did not finish, although its backward did.
 std::string Reducer::unfinished_pass() const {
   if (passes_since_forward_ > 0) {
     return fmt::format(
@@ -140,10 +140,10 @@ std::string Reducer::surplus_gradient(std::size_t index) const {
       name, skipped ? "an unexpected" : "a second");
 }
 
-void Reducer::fail(const std::string& sentence) {
+void Reducer::fail(const std::string& message) {
   tracker_->reset();
-  group_->abort(sentence);
-  throw Error({StatusCode::mismatch, sentence});
+  group_->abort(message);
+  throw Error({StatusCode::mismatch, message});
 }
 
 void Reducer::check_last_pass() {
@@ -155,8 +155,8 @@ void Reducer::check_last_pass() {
     if (half_done) {
       fail(fmt::format(
           "rank {}: the last backward() ended with an exception after gradients had arrived, so this rank's "
-          "gradients are incomplete and the other ranks wait for them. The training cannot continue; the "
-          "exception says why",
+          "gradients are incomplete and the other ranks wait for them. The training cannot continue; see "
+          "that exception for the reason",
           group_->rank()));
     }
   }
@@ -256,7 +256,7 @@ void Reducer::on_output(const PendingForwards::Record& record) {
         {StatusCode::invalid_argument,
          fmt::format(
              "DdpOptions::sample_weighted: this backward goes through two forwards in which rank {} has different "
-             "shares of the samples ({:.6g} and {:.6g} of the average), so its gradients cannot be weighed. "
+             "shares of the samples ({:.6g} and {:.6g} of the average), so its gradients cannot be weighted. "
              "Pass equally large batches to both, or call backward() for each",
              group_->rank(), weights_.weight(), weight)});
   }
@@ -286,7 +286,7 @@ void Reducer::on_gradient(std::size_t index, const at::Tensor& incoming) {
   const bool average = is_to_be_averaged(index);
   begin_backward();
   arrived_ = true;
-  // The graph reached the parameter and brought nothing: with a search it counts as unused at the end of backward.
+  // The graph reached the parameter without a gradient: with a search it counts as unused at the end of backward.
   if (!incoming.defined() && options_.find_unused_parameters && !options_.static_graph) return;
   used_.mark(index);
   if (average || weights_.active()) check_gradient(index, parameters_[index].second.grad());
@@ -310,8 +310,8 @@ void Reducer::on_gradient(std::size_t index, const at::Tensor& incoming) {
   launch_ready();
 }
 
-// A gradient that stays where it is for now: autograd would add the next one to memory that another parameter's
-// gradient may share, and so to both.
+// A gradient that is not reduced yet must not share memory: autograd would add the next one to memory that another
+// parameter's gradient may share, and so to both.
 void Reducer::keep_apart(std::size_t index, const at::Tensor& incoming) {
   at::Tensor& gradient = const_cast<at::Tensor&>(parameters_[index].second).mutable_grad();
   at::NoGradGuard no_grad;
@@ -330,7 +330,7 @@ void Reducer::end_of_backward() {
   if (unweighed) {
     fail(fmt::format(
         "rank {}: DdpOptions::sample_weighted: this backward did not go through the outputs of forward(), so "
-        "its gradients could not be weighed. Compute the loss from what forward() returned",
+        "its gradients could not be weighted. Compute the loss from what forward() returned",
         group_->rank()));
   }
   finish_backward();
@@ -341,7 +341,7 @@ void Reducer::finish_backward() {
   const bool average = pending_.mode() == PendingForwards::Mode::synchronise;
   const bool nothing_arrived = reached_outputs_ && average && !arrived_;
   if (options_.static_graph && !static_.known()) {
-    // Everything is reduced now that it is known what was used.
+    // Everything is reduced now that the used parameters are known.
     if (!static_.any_arrived() && !nothing_arrived) return;
     reduce_all_now(true, Contribution::gradient);
     static_.finish(/*shadowed=*/false);
@@ -381,7 +381,7 @@ void Reducer::begin_pass(Contribution unused) {
   skipped_ = options_.static_graph ? static_.unused() : pending_.unused();
   for (std::size_t index : skipped_) {
     tracker_->skip(index);
-    weights_.settle(index);  // nothing comes, so what was set aside is all
+    weights_.settle(index);  // no gradient arrives, so what was set aside is everything
     put(index, unused);
   }
 }
@@ -389,10 +389,10 @@ void Reducer::begin_pass(Contribution unused) {
 void Reducer::put(std::size_t index, Contribution contribution, const at::Tensor& incoming) {
   if (!buckets_.reduces()) return keep_apart(index, incoming);
   if (contribution == Contribution::zero) return buckets_.put(index, {}, /*borrow=*/false);
-  // By reference: another handle would look like one of the program's.
+  // By reference: another handle would count as one of the program's.
   const at::Tensor& gradient = parameters_[index].second.grad();
-  // A parameter that this backward did not use brings what it had accumulated: the other ranks bring that too. It
-  // goes in as a copy, because it stays as it is if no rank used the parameter.
+  // A parameter that this backward did not use contributes what it had accumulated, as on the other ranks. It is
+  // copied, because it must not change if no rank used the parameter.
   buckets_.put(index, gradient, gradient.defined() && used_.here(index) && is_exclusive(gradient, incoming));
 }
 
@@ -403,7 +403,7 @@ void Reducer::launch_ready() {
   clock_->gradients_complete();
 }
 
-// A pass whose gradients, or zeros, are all there at its beginning.
+// A pass in which all gradients, or zeros, are available at its beginning.
 void Reducer::reduce_all_now(bool exchange_used, Contribution contribution) {
   begin_pass(contribution);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -465,12 +465,12 @@ void Reducer::end_pass() {
   clock_->pass_ended();
 }
 
-// The order in which gradients came on one rank becomes the order of buckets on all.
+// The order in which gradients arrived on one rank becomes the order of buckets on all.
 void Reducer::rebuild() {
   rebuilt_ = true;
   logging_.buckets_rebuilt = true;
   const auto count = static_cast<std::int64_t>(parameters_.size());
-  // The order, and for static_graph how often each gradient comes.
+  // The order, and for static_graph how often each gradient arrives.
   at::Tensor plan = at::zeros({options_.static_graph ? 2 * count : count}, at::kLong);
   std::vector<char> placed(parameters_.size(), 0);
   std::int64_t* next = plan.data_ptr<std::int64_t>();

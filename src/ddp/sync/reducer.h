@@ -1,4 +1,4 @@
-// The reducer: autograd's gradients in, averaged gradients out. Only this file knows autograd's hooks.
+// The reducer: autograd's gradients in, averaged gradients out. Only this file uses autograd's hooks.
 //
 // The life of a gradient: a forward's outputs carry a hook, which announces the backward; autograd accumulates a
 // gradient into .grad and calls on_gradient(); the gradient goes into its bucket; when the bucket is complete, and all
@@ -49,7 +49,7 @@ class Reducer {
   bool synchronise() const { return synchronise_; }
 
   // Throws if the last pass did not finish, naming the parameters that got no gradient, or if the last backward threw.
-  // Ends the group, so that the ranks that wait for this one hear why.
+  // Ends the group, so that the ranks that wait for this one get the reason.
   void check_last_pass();
   // LibTorch gives a parameter a new accumulator when it gets new memory (torch::load): hooks follow it there. Before a
   // forward.
@@ -58,11 +58,11 @@ class Reducer {
   void expect_backward(const std::vector<at::Tensor>& outputs, ForwardRecord record);
   // True while a forward whose gradients are to be averaged waits for its backward.
   bool awaits_backward();
-  // Asked at the first gradient of a pass: by how much what this rank brings is multiplied before it is averaged.
+  // Called at the first gradient of a pass: the factor for this rank's gradients before they are averaged.
   void set_scale(std::function<double()> scale) { scale_of_pass_ = std::move(scale); }
   // The rank whose order of gradients counts when buckets are rebuilt.
   void set_authority(int rank) { authority_ = rank; }
-  // Takes part in the other ranks' pass with gradients of zero; leaves .grad alone.
+  // Takes part in the other ranks' pass with gradients of zero; does not change .grad.
   void shadow_pass();
 
   void set_hook(std::shared_ptr<CommHook> hook);
@@ -86,7 +86,7 @@ class Reducer {
 
   // One pass.
   enum class Contribution { gradient, zero };
-  // `unused`: what parameters without a gradient of this backward bring.
+  // `unused`: what parameters without a gradient in this backward contribute.
   void begin_pass(Contribution unused = Contribution::gradient);
   void put(std::size_t index, Contribution contribution, const at::Tensor& incoming = {});
   void launch_ready();
@@ -100,7 +100,7 @@ class Reducer {
   std::string names(const std::vector<std::size_t>& indices) const;
   std::string unfinished_pass() const;
   std::string surplus_gradient(std::size_t index) const;
-  [[noreturn]] void fail(const std::string& sentence);
+  [[noreturn]] void fail(const std::string& message);
 
   // Constant after construction.
   const std::shared_ptr<ProcessGroup> group_;
@@ -120,7 +120,7 @@ class Reducer {
   const std::shared_ptr<PassClock> clock_ = std::make_shared<PassClock>();
   BucketSet buckets_;
   std::optional<ReadyTracker> tracker_;
-  std::vector<std::size_t> first_order_;  // in which gradients came in the first pass
+  std::vector<std::size_t> first_order_;  // in which gradients arrived in the first pass
   bool rebuilt_ = false;
   StaticGraph static_;
 
@@ -138,7 +138,7 @@ class Reducer {
   std::vector<std::size_t> skipped_;  // taken for unused at the beginning of the pass
   int passes_since_forward_ = 0;
 
-  // Hooks on outputs, which a program may keep, look whether the reducer is still there.
+  // Hooks on outputs, which a program may keep, check whether the reducer still exists.
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
   DdpLoggingData logging_;
 };

@@ -50,7 +50,7 @@ TEST(PendingForwardsTest, AForwardIsOverWithItsBackwardAndMayHaveAnother) {
   EXPECT_EQ(pending.mode(), Mode::unknown);
 }
 
-TEST(PendingForwardsTest, AForwardWhoseGraphIsGoneWaitsNoLonger) {
+TEST(PendingForwardsTest, AForwardWhoseGraphWasFreedNoLongerWaits) {
   PendingForwards pending;
   auto dropped = record(true);
   pending.add(dropped);
@@ -84,7 +84,7 @@ TEST(StaticGraphTest, LearnsCountsOrderAndWhatIsUnused) {
   EXPECT_EQ(graph.counts(), (std::vector<std::int64_t>{1, 0, 2, 0})) << "its own count";
 }
 
-TEST(StaticGraphTest, ARankThatSawNothingTakesTheCountsOfAnother) {
+TEST(StaticGraphTest, ARankWithoutArrivalsTakesTheCountsOfAnother) {
   StaticGraph graph(2);
   graph.finish(/*shadowed=*/true);
   EXPECT_FALSE(graph.any_arrived());
@@ -92,7 +92,7 @@ TEST(StaticGraphTest, ARankThatSawNothingTakesTheCountsOfAnother) {
   EXPECT_EQ(graph.unused(), (Indices{1}));
 }
 
-TEST(UsedParametersTest, AnywhereIsWhatSomeRankUsedSinceTheLastPass) {
+TEST(UsedParametersTest, AnywhereMeansUsedByAnyRankSinceTheLastPass) {
   testing::run_ranks(3, [](const testing::Group& group) {
     UsedParameters used(group, 4);
     EXPECT_TRUE(used.anywhere(3)) << "nothing is known before the first exchange";
@@ -117,7 +117,7 @@ struct WeightedTest : ::testing::Test {
   double value(std::size_t i) const { return parameters[i].grad()[0].item<double>(); }
 };
 
-TEST_F(WeightedTest, OnlyWhatArrivesIsWeighed) {
+TEST_F(WeightedTest, OnlyArrivingGradientsAreWeighted) {
   gradient(0, 1);
   weights.begin(3);
   EXPECT_FALSE(parameters[0].grad().defined());

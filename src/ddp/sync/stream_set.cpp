@@ -18,7 +18,7 @@ void StreamSet::add(c10::Stream stream) {
 void StreamSet::block(c10::Stream waiting) const {
   for (const c10::Stream& stream : streams_) {
     if (stream == waiting) continue;
-    // Of all that the stream has to do by now: more than needed, never less.
+    // For everything queued on the stream so far: more than needed, never less.
     c10::Event event(stream.device_type());
     event.record(stream);
     event.block(waiting);

@@ -1,6 +1,6 @@
 // The streams of a device that some work was queued on, so that another stream can wait for all of it.
 //
-// Nothing happens for the CPU, which has no streams. Knows no particular device: LibTorch's guards do.
+// Does nothing for the CPU, which has no streams. Works with any device, through LibTorch's guards.
 #pragma once
 
 #include <c10/core/Device.h>

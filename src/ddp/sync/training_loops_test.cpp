@@ -78,7 +78,7 @@ TEST(DdpEvaluation, OnOneRankWorksAfterSyncBuffers) {
   });
 }
 
-TEST(DdpEvaluation, OnOneRankOnlySaysWhatToDo) {
+TEST(DdpEvaluation, OnOneRankOnlySuggestsWhatToDo) {
   if (test_backend() != "lockstep")
     GTEST_SKIP() << "only Lockstep's engine notices that ranks call different operations";
   const auto errors = errors_of_ranks(2, [](const Group& group) {
@@ -151,7 +151,7 @@ TEST(DdpForwards, ThatUseDifferentParametersShareOneBackwardOrHaveTheirOwn) {
   }
 }
 
-TEST(DdpForwards, AreForgottenWithTheirGraph) {
+TEST(DdpForwards, AreDroppedWithTheirGraph) {
   run_ranks(2, [](const Group& group) {
     torch::nn::Sequential net = normalised();
     DistributedDataParallel ddp(net, {.process_group = group});
@@ -247,7 +247,7 @@ TEST(DdpBackwards, AnInnerDerivativeBeforeTheFirstPassOfAStaticGraphIsNoPass) {
 
 // ---- weights and accumulation
 
-TEST(DdpWeights, EachAccumulatedBatchIsWeighedByItself) {
+TEST(DdpWeights, EachAccumulatedBatchIsWeightedSeparately) {
   const std::vector<std::vector<std::int64_t>> sizes = {{3, 1}, {0, 2}, {1, 4}};  // of each micro-batch, on two ranks
   const auto whole = [&](std::size_t micro) {
     const std::int64_t rows = sizes[micro][0] + sizes[micro][1];
@@ -280,7 +280,7 @@ TEST(DdpWeights, EachAccumulatedBatchIsWeighedByItself) {
   }
 }
 
-TEST(DdpWeights, AParameterThatARankNeverUsesBringsWhatWasAveraged) {
+TEST(DdpWeights, AParameterThatARankNeverUsesGetsTheAverage) {
   run_ranks(2, [](const Group& group) {
     Branches net;
     DistributedDataParallel ddp(net, {.process_group = group, .static_graph = true, .sample_weighted = true});
@@ -323,7 +323,7 @@ TEST(DdpJoin, MayStopAllRanksWhenOneHasNoMoreData) {
       EXPECT_EQ(error.code(), StatusCode::closed) << error.what();
     }
     EXPECT_EQ(steps, 2);
-    ddp(torch::ones({1, 3})).sum().backward();  // the group lives on
+    ddp(torch::ones({1, 3})).sum().backward();  // the group remains usable
     ddp.verify_in_sync();
   });
 }

@@ -1,8 +1,8 @@
-// Weighs the gradients of one backward without touching what was accumulated before it.
+// Weights the gradients of one backward without changing what was accumulated before it.
 //
-// Autograd adds to .grad, so once it has, old and new cannot be told apart. Before a backward whose gradients have a
-// weight, begin() therefore sets aside what .grad holds; each gradient that arrives is weighed and added to that. A
-// weight of exactly 0 drops the gradient even if it is NaN (the mean over an empty batch). Knows tensors, not autograd.
+// Autograd adds to .grad, after which old and new cannot be separated. Before a backward whose gradients have a weight,
+// begin() therefore sets aside what .grad holds; each gradient that arrives is weighted and added to that. A weight of
+// exactly 0 drops the gradient even if it is NaN (the mean over an empty batch). Works on tensors, without autograd.
 // Not thread-safe.
 #pragma once
 

@@ -59,7 +59,7 @@ inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.nbytes() == b.nbytes() && std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0;
 }
 
-// Passes everything on and adds up what a rank has to send if each collective is done as well as can be.
+// Forwards everything, and adds up what a rank has to send if each collective uses the best algorithm.
 class CountingGroup final : public ProcessGroup {
  public:
   explicit CountingGroup(Group group) : group_(std::move(group)) {}

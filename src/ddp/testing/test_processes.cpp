@@ -73,7 +73,7 @@ std::vector<std::exception_ptr> exceptions_of_processes(int size, const std::fun
   return exceptions;
 }
 
-void meet_processes(const std::string& backend) { world(backend)->barrier({}).wait(); }
+void barrier_of_processes(const std::string& backend) { world(backend)->barrier({}).wait(); }
 
 std::string bytes_of_process(const std::string& mine, int owner, const std::string& backend) {
   at::Tensor size = at::full({1}, static_cast<std::int64_t>(mine.size()), at::kLong);

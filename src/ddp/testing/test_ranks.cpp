@@ -102,8 +102,8 @@ std::string shared(const std::string& value, int owner) {
   return ranks_are_processes(test_backend()) ? bytes_of_process(value, owner, test_backend()) : value;
 }
 
-void meet() {
-  if (ranks_are_processes(test_backend())) meet_processes(test_backend());
+void wait_for_all_processes() {
+  if (ranks_are_processes(test_backend())) barrier_of_processes(test_backend());
 }
 
 double shared(double value, int owner) {

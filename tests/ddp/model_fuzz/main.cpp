@@ -1,4 +1,4 @@
-// ddp_model_fuzz: random models, trained with DDP and by hand, and compared. CONTRIBUTING.md says how to read a
+// ddp_model_fuzz: random models, trained with DDP and by hand, and compared. CONTRIBUTING.md explains how to read a
 // failure.
 #include <fmt/format.h>
 

@@ -21,7 +21,7 @@ TEST(ModelFuzzGenerator, TheSameSeedGivesTheSameCase) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) EXPECT_EQ(print_cpp(generate(seed)), print_cpp(generate(seed)));
 }
 
-TEST(ModelFuzzGenerator, MakesOnlyCasesThatDdpMustTrain) {
+TEST(ModelFuzzGenerator, CreatesOnlyCasesThatDdpMustTrain) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) EXPECT_EQ(why_unsupported(generate(seed)), "") << seed;
 }
 
@@ -101,7 +101,7 @@ TEST(ModelFuzzShrinker, EndsAndNamesWhatIsLeftByItsEdits) {
   }
 }
 
-TEST(ModelFuzzOutcome, TravelsAsText) {
+TEST(ModelFuzzOutcome, IsSentAsText) {
   const Outcome outcome{Outcome::Kind::wrong, "gradient", "rank 1: p0 differs"};
   const Outcome back = outcome_from_text(to_text(outcome));
   EXPECT_TRUE(back.same_failure(outcome));

@@ -12,7 +12,7 @@ namespace lockstep::fuzz {
 struct Pass {
   // Runs the model; `synchronised` is false under no_sync.
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs, bool synchronised)> forward;
-  // Begins no_sync, which ends with the result's life.
+  // Begins no_sync, which ends when the result is destroyed.
   std::function<std::shared_ptr<void>()> no_sync;
   std::function<void(int micro)> before_backward;
   std::function<void(int micro, bool synchronised)> after_backward;

@@ -67,7 +67,7 @@ std::string growth_table(const std::vector<std::vector<Usage>>& rounds) {
   return text;
 }
 
-std::string growth_complaints(const std::vector<std::vector<Usage>>& rounds) {
+std::string growth_report(const std::vector<std::vector<Usage>>& rounds) {
   std::string text;
   for_each_growth(rounds, [&text](std::size_t rank, const Column& column, const Growth& growth) {
     if (!growth.grows) return;

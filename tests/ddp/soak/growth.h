@@ -23,6 +23,6 @@ Growth growth_of(const std::vector<Usage>& rounds, std::size_t column);
 // A table of all columns of all processes: rounds[r][i] is process r in round i.
 std::string growth_table(const std::vector<std::vector<Usage>>& rounds);
 // What grows, one line each: "rank 1: descriptors grow by 1.00 per round ...". Empty if nothing does.
-std::string growth_complaints(const std::vector<std::vector<Usage>>& rounds);
+std::string growth_report(const std::vector<std::vector<Usage>>& rounds);
 
 }  // namespace lockstep::soak

@@ -1,5 +1,5 @@
 // ddp_soak: trains with every feature of DDP in turn, round after round, and watches what the processes hold.
-// tools/soak starts it; CONTRIBUTING.md says how to read its table.
+// tools/soak starts it; CONTRIBUTING.md explains its table.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -100,8 +100,8 @@ class Soak {
     if (!leads) return;
     fmt::print("\n{} rounds in {:.1f} minutes; the first quarter is the warm-up\n{}", count(), minutes(),
                growth_table(rounds_));
-    const std::string complaints = growth_complaints(rounds_);
-    if (!complaints.empty()) throw std::runtime_error("something grows:\n" + complaints);
+    const std::string report = growth_report(rounds_);
+    if (!report.empty()) throw std::runtime_error("something grows:\n" + report);
     fmt::print("nothing grows\n");
   }
 
@@ -113,7 +113,7 @@ class Soak {
   double progress() const {
     return arguments_.rounds ? static_cast<double>(count()) / *arguments_.rounds : minutes() / arguments_.minutes;
   }
-  // Fewer than 8 rounds say nothing.
+  // Fewer than 8 rounds prove nothing.
   bool done() const { return count() >= 8 && progress() >= 1; }
 
   void print_round() {

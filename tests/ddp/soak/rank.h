@@ -20,12 +20,12 @@ class Rank {
 
   int number() const;
   std::vector<std::string> features() const;
-  // Every feature once: objects are made, trained with, compared across ranks, and dropped. A model that lives as
+  // Every feature once: objects are made, trained with, compared across ranks, and dropped. A model that exists as
   // long as the Rank makes some more steps. Throws Error that names the feature.
   void run_round();
   // Every rank's usage, in rank order.
   std::vector<Usage> gather(const Usage& mine);
-  // Rank 0's opinion.
+  // Rank 0's decision.
   bool agree(bool stop);
 
  private:

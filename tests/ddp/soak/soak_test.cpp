@@ -30,12 +30,12 @@ std::vector<std::int64_t> line(std::size_t rounds, double begin, double per_roun
   return values;
 }
 
-TEST(SoakGrowth, ADescriptorThatIsLeakedOnceInAWhileGrows) {
+TEST(SoakGrowth, AnOccasionallyLeakedDescriptorIsGrowth) {
   EXPECT_TRUE(growth_of(rounds_of(kDescriptors, line(100, 40, 0.05)), kDescriptors).grows);
   EXPECT_FALSE(growth_of(rounds_of(kDescriptors, line(100, 40, 0)), kDescriptors).grows);
 }
 
-TEST(SoakGrowth, WhatTheWarmUpTakesDoesNotCount) {
+TEST(SoakGrowth, GrowthDuringTheWarmUpDoesNotCount) {
   std::vector<std::int64_t> values = line(100, 60, 0);
   for (std::size_t i = 0; i < 25; ++i) values[i] = static_cast<std::int64_t>(20 + i);
   EXPECT_FALSE(growth_of(rounds_of(kDescriptors, values), kDescriptors).grows);
@@ -50,11 +50,11 @@ TEST(SoakGrowth, MemoryMayJumpOnceButNotRiseSteadily) {
   EXPECT_NEAR(steady.per_round, 1.5, 0.01);
 }
 
-TEST(SoakGrowth, TheComplaintNamesTheRankAndTheNumber) {
+TEST(SoakGrowth, TheReportNamesTheRankAndTheNumber) {
   const std::vector<std::vector<Usage>> ranks = {rounds_of(kDescriptors, line(40, 7, 0)),
                                                  rounds_of(kDescriptors, line(40, 7, 1))};
-  EXPECT_THAT(growth_complaints(ranks), HasSubstr("rank 1: descriptors grew from "));
-  EXPECT_EQ(growth_complaints({ranks[0]}), "");
+  EXPECT_THAT(growth_report(ranks), HasSubstr("rank 1: descriptors grew from "));
+  EXPECT_EQ(growth_report({ranks[0]}), "");
   EXPECT_THAT(growth_table(ranks), HasSubstr("GROWS"));
 }
 

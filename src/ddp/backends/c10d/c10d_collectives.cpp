@@ -11,7 +11,7 @@
 namespace lockstep::detail {
 
 // The group is asked to reduce `original`; the engine reduces `reduced`, which may be the same memory. `finish`
-// brings the result of a sum into the form that was asked for, in `reduced`.
+// converts the result of a sum into the requested form, in `reduced`.
 struct C10dCollectives::Reduction {
   at::Tensor original;
   at::Tensor reduced;
@@ -23,7 +23,7 @@ struct C10dCollectives::Reduction {
 
 namespace {
 
-// What is done here is no business of autograd.
+// Autograd must not record what is done here.
 using NoAutograd = at::AutoDispatchBelowADInplaceOrView;
 
 // The tensor's memory as a row, whatever its strides are: it is one block.
@@ -125,8 +125,8 @@ Work C10dCollectives::issue(C10dOperation operation, std::optional<std::chrono::
 }
 
 Work C10dCollectives::submit(const TensorOperation& operation) {
-  // A collective of which a rank has nothing to move is a barrier under its own name. all_gather_v is none of them:
-  // only some of its ranks may have nothing.
+  // A collective without elements is a barrier under its own name. all_gather_v is an exception: only some of its ranks
+  // may have no elements.
   const bool is_empty = operation.tensor().defined() && operation.tensor().numel() == 0;
   if (is_empty && is_collective(operation.kind) && operation.kind != OperationKind::all_gather_v) {
     return barrier(name_of(operation), operation.timeout);
@@ -180,7 +180,7 @@ Work C10dCollectives::all_reduce(const TensorOperation& operation) {
 Work C10dCollectives::reduce(const TensorOperation& operation) {
   Reduction reduction = prepare(operation);
   const bool is_root = rank_ == operation.peer;
-  // Engines use the other ranks' tensors as they like.
+  // Engines may overwrite the other ranks' tensors.
   if (!is_root && !reduction.is_copy()) reduction.reduced = copy_of(reduction.original);
   Tensors tensors{reduction.reduced};
   const auto finish = [reduction, is_root] {
@@ -252,7 +252,7 @@ Work C10dCollectives::all_gather_v(const TensorOperation& operation) {
     equal.kind = OperationKind::all_gather;
     return submit(equal);
   }
-  // c10d's engines want equal sizes: the shorter ones are filled up.
+  // c10d's engines need equal sizes: the shorter ones are padded.
   const std::int64_t width = input.element_size();
   const auto longest = static_cast<std::int64_t>(most) * width;
   const auto row = input.options().dtype(at::kByte).requires_grad(false);

@@ -1,7 +1,7 @@
 // Each operation of ProcessGroup in terms of c10d's.
 //
-// Tensors that are only moved go as bytes, so that every type with a size can be moved; reductions go as the type that
-// the engine can reduce. What the engine lacks (C10dBackendTraits) is made from what it has. Thread-safe.
+// Tensors that are not reduced are sent as bytes, so that every type with a size can be sent; reductions use a type
+// that the engine can reduce. What the engine lacks (C10dBackendTraits) is built from what it has. Thread-safe.
 #pragma once
 
 #include "ddp/backends/c10d/c10d_headers.h"
@@ -45,10 +45,10 @@ class C10dCollectives {
   Work all_to_all(const TensorOperation& operation);
   Work send(const TensorOperation& operation);
   Work recv(const TensorOperation& operation);
-  // All ranks reach it, nothing moves: what a collective on no elements is.
+  // A collective on no elements: all ranks reach it, and nothing is sent.
   Work barrier(std::string name, std::optional<std::chrono::milliseconds> timeout);
 
-  // What the engine reduces in place of the input, and how the result gets back.
+  // What the engine reduces instead of the input, and how the result is copied back.
   Reduction prepare(const TensorOperation& operation) const;
   Work issue(C10dOperation operation, std::optional<std::chrono::milliseconds> timeout,
              const std::function<C10dWork()>& start);

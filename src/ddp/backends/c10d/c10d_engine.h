@@ -1,4 +1,4 @@
-// One of LibTorch's engines, or a user's: how it is made and what it can do.
+// One of LibTorch's engines, or a user's: how it is created and what it can do.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ struct C10dEngine {
   C10dBackendTraits traits;
 };
 
-// The registry's entries of engines that LibTorch may bring: available() says "this LibTorch was built without
-// NCCL" where it does not.
+// The registry's entries for engines that LibTorch may have: available() returns "this LibTorch was built without
+// NCCL" if it does not have it.
 BackendEntry gloo_backend();
 BackendEntry mpi_of_libtorch_backend();
 BackendEntry nccl_backend();

@@ -51,7 +51,7 @@ std::string fresh_name(const std::string& name) {
   return name + std::to_string(++count);
 }
 
-TEST(RegisteredC10dBackend, ServesAsAnyOther) {
+TEST(RegisteredC10dBackend, WorksLikeABuiltInBackend) {
   const std::string name = fresh_name("lone");
   C10dBackendArguments given;
   register_c10d_backend(name, [&given](const C10dBackendArguments& arguments) {
@@ -71,7 +71,7 @@ TEST(RegisteredC10dBackend, ServesAsAnyOther) {
         group->all_reduce(values, {.op = ReduceOp::avg}).wait();
         EXPECT_TRUE(values.equal(at::full({3}, 6.0F)));
 
-        // An engine that cannot be closed: the operation ends at its deadline all the same, and its tensor lives on.
+        // An engine that cannot be closed: the operation ends at its deadline all the same, and its tensor is kept.
         at::Tensor kept = at::ones({3});
         const at::Storage memory = kept.storage();
         const Work stuck = group->all_reduce(kept, {.timeout = 200ms});
@@ -88,7 +88,7 @@ TEST(RegisteredC10dBackend, ServesAsAnyOther) {
   EXPECT_THAT(errors[0], HasSubstr("is dead"));
 }
 
-TEST(RegisteredC10dBackend, AnEngineThatCannotBeMadeSaysWhy) {
+TEST(RegisteredC10dBackend, AnEngineThatCannotBeCreatedReportsTheReason) {
   const std::string name = fresh_name("broken");
   register_c10d_backend(name, [](const C10dBackendArguments&) -> c10::intrusive_ptr<C10dBackend> {
     throw std::runtime_error("no such device");

@@ -33,11 +33,11 @@ std::string agreed_id(Communicator& group) {
   return text;
 }
 
-// Where other hosts reach this one; as for the links of our own engine.
+// The address at which other hosts reach this one; as for the links of our own engine.
 std::string address_for_other_hosts(const WatchGroup& watch) {
   const std::string wanted = wanted_interface();
   SocketAddress address = value_or_throw(choose_local_address(wanted, watch.master_host));
-  // On the master its own name often stands for loopback, where no other host gets.
+  // On the master host its own name often resolves to loopback, which other hosts cannot reach.
   if (wanted.empty() && address.is_loopback()) address = value_or_throw(choose_local_address("", ""));
   return address.host();
 }
@@ -94,7 +94,7 @@ void C10dGroup::connect() {
   while (result.wait_for(kLookInterval) != std::future_status::ready) {
     Status status = watch_.group->health();
     if (status.ok() && deadline.expired()) {
-      status = {StatusCode::timed_out, fmt::format("not all ranks came within {} ms", timeouts_.init.count())};
+      status = {StatusCode::timed_out, fmt::format("not all ranks joined within {} ms", timeouts_.init.count())};
     }
     if (status.ok()) continue;
     thread.detach();

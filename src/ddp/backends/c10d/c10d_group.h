@@ -1,8 +1,8 @@
-// A ProcessGroup on one of LibTorch's engines (or any that speaks c10d), with a watch group beside it.
+// A ProcessGroup on one of LibTorch's engines (or any other that implements c10d), with a watch group beside it.
 //
-// The watch group (Lockstep's own engine) meets, names and watches the ranks; the c10d engine moves the tensors.
-// When a peer is lost or somebody aborts, the watch group's reason ends every operation here too; every operation
-// has a deadline. docs/backends.md lists which promises hold on which engine.
+// The watch group (Lockstep's own engine) performs the rendezvous, names the ranks and detects lost ones; the c10d
+// engine moves the tensors. When a peer is lost or a rank aborts, the watch group's reason ends every operation here
+// too. Every operation has a deadline. docs/backends.md lists the guarantees by backend.
 #pragma once
 
 #include "ddp/backends/c10d/c10d_headers.h"
@@ -22,7 +22,7 @@
 namespace lockstep::detail {
 
 struct C10dTimeouts {
-  std::chrono::milliseconds operation{std::chrono::minutes(30)};  // where a call sets none
+  std::chrono::milliseconds operation{std::chrono::minutes(30)};  // if a call sets none
   std::chrono::milliseconds init{std::chrono::minutes(5)};        // for connecting the engine
 };
 

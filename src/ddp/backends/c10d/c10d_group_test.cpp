@@ -133,7 +133,7 @@ TEST_P(GlooRanks, MoveEveryType) {
   });
 }
 
-TEST_P(GlooRanks, GatherUnequalParts) {
+TEST_P(GlooRanks, GatherUnequalBlocks) {
   run([](const Group& group) {
     std::vector<std::size_t> counts;
     std::vector<at::Tensor> all;
@@ -147,7 +147,7 @@ TEST_P(GlooRanks, GatherUnequalParts) {
   });
 }
 
-TEST_P(GlooRanks, ExchangeParts) {
+TEST_P(GlooRanks, ExchangeBlocks) {
   run([](const Group& group) {
     const at::Tensor from = at::arange(group->size(), at::kInt).add(100 * group->rank());
     const at::Tensor to = at::zeros_like(from);
@@ -157,7 +157,7 @@ TEST_P(GlooRanks, ExchangeParts) {
 }
 
 TEST_P(GlooRanks, SendInARing) {
-  if (size() == 1) GTEST_SKIP() << "nobody to send to";
+  if (size() == 1) GTEST_SKIP() << "no other rank to send to";
   run([](const Group& group) {
     const int next = (group->rank() + 1) % group->size(),
               previous = (group->rank() + group->size() - 1) % group->size();
@@ -173,7 +173,7 @@ TEST_P(GlooRanks, SendInARing) {
   });
 }
 
-TEST_P(GlooRanks, FormSmallerGroups) {
+TEST_P(GlooRanks, FormSubgroups) {
   run([](const Group& group) {
     std::vector<int> reversed;
     for (int rank = group->size() - 1; rank >= 0; --rank) reversed.push_back(rank);
@@ -247,7 +247,7 @@ TEST_P(GlooGroup, TakesOneBlockOfMemoryWhateverItsStrides) {
       "gloo");
 }
 
-TEST_P(GlooGroup, AReceiveThatWaitsDoesNotHoldUpASend) {
+TEST_P(GlooGroup, AReceiveThatWaitsDoesNotDelayASend) {
   testing::run_ranks(
       2,
       [](const Group& group) {
@@ -268,7 +268,7 @@ TEST_P(GlooGroup, AReceiveThatWaitsDoesNotHoldUpASend) {
       "gloo");
 }
 
-TEST_P(GlooGroup, AbortReachesEveryRankWithItsText) {
+TEST_P(GlooGroup, AbortReachesEveryRankWithItsReason) {
   const auto texts = errors(3, [](const Group& group) {
     const at::Tensor token = at::zeros({1});
     if (group->rank() == 1) {
@@ -289,7 +289,7 @@ TEST_P(GlooGroup, AbortReachesEveryRankWithItsText) {
   for (const std::string& text : texts) EXPECT_THAT(text, HasSubstr("the data has run out"));
 }
 
-TEST_P(GlooGroup, ADeadlineNamesTheOperationAndWhoDidNotCome) {
+TEST_P(GlooGroup, ADeadlineNamesTheOperationAndTheMissingRank) {
   const auto texts = errors(3, [](const Group& group) {
     group->barrier({}).wait();
     if (group->rank() != 2) {
@@ -310,12 +310,13 @@ TEST_P(GlooGroup, ADeadlineNamesTheOperationAndWhoDidNotCome) {
   EXPECT_THAT(texts[2], HasSubstr("reached its deadline"));
 }
 
-TEST_P(GlooGroup, AMessageThatDoesNotComeReachesItsDeadline) {
+TEST_P(GlooGroup, AMessageThatIsNotSentReachesItsDeadline) {
   const auto texts = errors(2, [](const Group& group) {
     if (group->rank() == 0) group->recv(at::zeros({5}), 1, 7, {.timeout = 300ms}).wait();
     if (group->rank() == 1) group->barrier({}).wait();
   });
-  EXPECT_THAT(texts[0], AllOf(HasSubstr("recv(count 5, Float, from rank 1, tag 7)"), HasSubstr("did not come")));
+  EXPECT_THAT(texts[0], AllOf(HasSubstr("recv(count 5, Float, from rank 1, tag 7)"),
+                              HasSubstr("the peer did not reach this operation")));
   EXPECT_THAT(texts[1], HasSubstr("reached its deadline"));
 }
 

@@ -1,4 +1,4 @@
-// c10d, where this LibTorch has it: LOCKSTEP_HAS_C10D. Else there is nothing here.
+// c10d, if this LibTorch has it: then LOCKSTEP_HAS_C10D is defined. Else this header is empty.
 #pragma once
 
 #if defined(USE_DISTRIBUTED) || defined(USE_C10D_GLOO) || defined(USE_C10D_NCCL) || defined(USE_C10D_MPI)

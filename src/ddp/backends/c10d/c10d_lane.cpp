@@ -21,9 +21,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// When an engine fails by itself: how long the watch group gets to say who was lost, before the engine's own
-// words must do. A lost peer's connections end at the same time.
-constexpr milliseconds kBlame{1000};
+// When an engine fails by itself: how long the watch group has to name the lost rank, before the engine's own
+// message is used. A lost peer's connections end at the same time.
+constexpr milliseconds kLostRankWait{1000};
 
 // What is left to do on the device after an operation, on this thread's stream. Its memory may be of another stream's
 // pool.
@@ -37,13 +37,13 @@ void finish_on_current_stream(const std::function<void()>& finish, const std::ve
   }
 }
 
-// Streams: how often to look whether the device is done, and how long it gets after the end of the group.
+// Streams: how often to poll whether the device has finished, and how long it has after the end of the group.
 constexpr milliseconds kDeviceLook{20};
 constexpr milliseconds kDeviceGrace{10000};
 
-// After close(): how long the engine may take to let go of the tensors, before operations complete without it.
+// After close(): how long the engine may take to release the tensors, before operations complete without it.
 constexpr std::chrono::milliseconds kCloseGrace{2000};
-// How often a rank that does not wait tells the others how far it has come.
+// How often a rank that does not wait publishes its progress.
 constexpr std::chrono::milliseconds kPublishInterval{1000};
 constexpr std::chrono::milliseconds kStoreTimeout{2000};
 
@@ -189,7 +189,7 @@ void C10dLane::run(const Pending& operation) {
   changed_.notify_all();
 }
 
-// The tensors are the engine's care from here on; only what is left to do after the operation keeps its own.
+// The engine keeps the tensors alive from here on; only what is left to do after the operation keeps its own.
 void C10dLane::complete_at_once(C10dOperation& operation) const {
   const std::weak_ptr<Communicator> group = watch_.group;  // a Work that is kept must not keep the group
   operation.state->set_arrival([group, work = operation.work, name = operation.name, finish = operation.finish,
@@ -211,7 +211,7 @@ void C10dLane::complete_at_once(C10dOperation& operation) const {
   operation.state->complete(Status());
 }
 
-// Throws what the engine says of an operation that failed on the device. After the end of the group it does not wait
+// Throws the engine's error for an operation that failed on the device. After the end of the group it does not wait
 // for a device that hangs.
 void C10dLane::await_device(const C10dOperation& operation) {
   std::optional<Clock::time_point> ended;
@@ -232,18 +232,18 @@ void C10dLane::settle(const Pending& operation, const Status& outcome) {
   operation->state->complete(outcome);
 }
 
-Status C10dLane::failure_of(const C10dOperation& operation, const std::string& what_c10d_says) {
+Status C10dLane::failure_of(const C10dOperation& operation, const std::string& c10d_error) {
   const auto known = [this] {
     std::lock_guard lock(mutex_);
     return failure_;
   };
   if (known().ok()) {
-    readable_within(watch_.group->failure_fd(), kBlame);
+    readable_within(watch_.group->failure_fd(), kLostRankWait);
     Status reason = watch_failure();
     if (reason.ok()) {
-      reason = Status(StatusCode::peer_lost,
-                      fmt::format("backend \"{}\" gave up on rank {}: {}", engine_.name, watch_.group->rank(),
-                                  what_c10d_says.substr(0, what_c10d_says.find('\n'))));
+      reason =
+          Status(StatusCode::peer_lost, fmt::format("backend \"{}\" failed on rank {}: {}", engine_.name,
+                                                    watch_.group->rank(), c10d_error.substr(0, c10d_error.find('\n'))));
     }
     fail(reason);
   }
@@ -266,7 +266,7 @@ void C10dLane::wake_watcher() const {
 void C10dLane::watch() {
   bool ended = false;
   for (;;) {
-    // Once the group is dead, its fd says nothing new.
+    // Once the group is dead, its fd reports nothing new.
     pollfd entries[] = {{.fd = wake_fd_.get(), .events = POLLIN, .revents = 0},
                         {.fd = ended ? -1 : watch_.group->failure_fd(), .events = POLLIN, .revents = 0}};
     ::poll(entries, 2, ended ? -1 : next_look().poll_timeout_ms());
@@ -343,33 +343,35 @@ void C10dLane::publish_progress() {
   if (issued == published_ || (!waits && Clock::now() - published_at_ < kPublishInterval)) return;
   const Status status = store_->set(fmt::format("progress/{}", watch_.group->rank()), std::to_string(issued),
                                     Deadline::after(kStoreTimeout));
-  if (!status.ok()) log_debug("no word of progress for the others: {}", status.to_string());
+  if (!status.ok()) log_debug("cannot publish this rank's progress: {}", status.to_string());
   published_ = issued;  // also after an error: it only serves messages
   published_at_ = Clock::now();
 }
 
 Status C10dLane::deadline_error(const C10dOperation& operation) const {
-  const std::string who = operation.message ? "the other side did not come" : who_is_missing(operation.sequence);
+  const std::string who =
+      operation.message ? "the peer did not reach this operation" : missing_ranks(operation.sequence);
   return {StatusCode::timed_out,
           fmt::format("{} on rank {} reached its deadline after {:.1f} s: {}; is it stuck, slower than the timeout, or "
                       "on a different code path?",
                       operation.name, watch_.group->rank(), operation.elapsed_seconds(), who)};
 }
 
-std::string C10dLane::who_is_missing(std::uint64_t sequence) const {
-  const auto told = store_->list("progress/", Deadline::after(kStoreTimeout));
-  if (!told.ok()) return fmt::format("it is not known who did not come ({})", told.status().message());
+std::string C10dLane::missing_ranks(std::uint64_t sequence) const {
+  const auto progress = store_->list("progress/", Deadline::after(kStoreTimeout));
+  if (!progress.ok())
+    return fmt::format("the store cannot be asked which ranks are missing ({})", progress.status().message());
   std::vector<std::string> missing;
   for (int rank = 0; rank < watch_.group->size(); ++rank) {
     if (rank == watch_.group->rank()) continue;
-    const auto found = told->find(fmt::format("progress/{}", rank));
+    const auto found = progress->find(fmt::format("progress/{}", rank));
     std::uint64_t reached = 0;
-    if (found != told->end()) {
+    if (found != progress->end()) {
       std::from_chars(found->second.data(), found->second.data() + found->second.size(), reached);
     }
     if (reached < sequence) missing.push_back(watch_.group->describe_rank(rank));
   }
-  if (missing.empty()) return fmt::format("all ranks came to it, but backend \"{}\" did not finish it", engine_.name);
+  if (missing.empty()) return fmt::format("all ranks reached it, but backend \"{}\" did not complete it", engine_.name);
   return fmt::format("{} did not reach this operation", fmt::join(missing, ", "));
 }
 

@@ -1,12 +1,13 @@
-// The operations of a c10d engine that are on their way: waits for each, completes our Work, and ends them all
-// when a deadline passes, a peer is lost, or somebody aborts.
+// The operations of a c10d engine that are in flight: waits for each, completes our Work, and ends them all
+// when a deadline passes, a peer is lost, or a rank aborts.
 //
 // Threads: one completes collectives, in order of issue; messages (send, recv) are waited for by threads of
 // their own, as many as are pending at once, because c10d can only be waited for; one watches deadlines and the
-// watch group. An operation's tensors live until c10d's Work is complete, whatever became of ours.
+// watch group. An operation's tensors are kept until c10d's Work is complete, even if ours has failed.
 //
-// Engines that order streams (NCCL): our Work is complete as soon as the operation is queued, and whoever waits for it
-// orders its own stream. The threads only look now and then whether the device is done, for the deadlines' sake.
+// Engines that order streams (NCCL): our Work is complete as soon as the operation is queued, and a thread that waits
+// for it orders its own stream. The lane's threads poll at intervals whether the device has finished, to enforce
+// deadlines.
 #pragma once
 
 #include "ddp/backends/c10d/c10d_headers.h"
@@ -34,7 +35,7 @@ namespace lockstep::detail {
 
 struct C10dOperation {
   std::string name;                       // "all_reduce(count 100, f32, sum) #17"
-  bool message = false;                   // send or recv: in no order with the others
+  bool message = false;                   // send or recv: not ordered with respect to collectives
   std::uint64_t sequence = 0;             // of collectives: 1, 2, ...
   std::vector<at::Tensor> tensors = {};   // what c10d reads and writes
   std::function<void()> finish = {};      // after success, before our Work is complete
@@ -53,26 +54,26 @@ struct C10dOperation {
 
 class C10dLane {
  public:
-  // `backend` and `engine` must outlive the lane; the store is for what the ranks tell each other of their progress.
+  // `backend` and `engine` must outlive the lane; ranks publish their progress in the store.
   C10dLane(WatchGroup watch, std::shared_ptr<Store> store, const C10dEngine& engine, C10dBackend& backend);
   // Waits for everything that was issued.
   ~C10dLane();
   C10dLane(const C10dLane&) = delete;
   C10dLane& operator=(const C10dLane&) = delete;
 
-  // Calls `start`, which issues the operation to c10d, and sees to its end. Operations start in the order of the
+  // Calls `start`, which issues the operation to c10d, and completes it later. Operations start in the order of the
   // calls. Throws Error if the group is dead.
   Work issue(C10dOperation operation, const std::function<C10dWork()>& start);
 
   // Ends the group on every rank. Only the first reason counts.
   void fail(const Status& reason);
-  // Ok while the group lives.
+  // Ok until the group fails.
   Status health() const;
 
  private:
   using Clock = Deadline::Clock;
   using Pending = std::shared_ptr<C10dOperation>;
-  // Ranks that wait this long tell the others how far they have come.
+  // Ranks that wait this long publish their progress.
   static constexpr std::chrono::milliseconds kLongWait{100};
 
   void complete_collectives();
@@ -82,20 +83,20 @@ class C10dLane {
   void complete_at_once(C10dOperation& operation) const;
   void await_device(const C10dOperation& operation);
   void settle(const Pending& operation, const Status& outcome);
-  Status failure_of(const C10dOperation& operation, const std::string& what_c10d_says);
+  Status failure_of(const C10dOperation& operation, const std::string& c10d_error);
   // `reason` as the error of one operation.
   Status error_of(const C10dOperation& operation, const Status& reason) const;
 
   void watch();
-  // Until when the watcher may sleep; has said so to issue().
+  // Until when the watcher may sleep; stored in next_look_ for issue().
   Deadline next_look();
   void end_pending();
   void settle_pending();
   void look_at_deadlines();
   void publish_progress();
   Status deadline_error(const C10dOperation& operation) const;
-  std::string who_is_missing(std::uint64_t sequence) const;
-  // Why the watch group died; Ok while it lives.
+  std::string missing_ranks(std::uint64_t sequence) const;
+  // Why the watch group failed; Ok if it has not.
   Status watch_failure() const;
   void wake_watcher() const;
 
@@ -120,7 +121,7 @@ class C10dLane {
   std::uint64_t last_issued_ = 0;        // guarded by mutex_: sequence of the latest collective
   Clock::time_point next_look_ = Clock::time_point::max();  // guarded by mutex_: the watcher's
 
-  // Owned by the watcher: the sequence that the other ranks were told, and when.
+  // Owned by the watcher: the sequence that was published last, and when.
   std::uint64_t published_ = 0;
   Clock::time_point published_at_ = {};
 

@@ -6,7 +6,7 @@ namespace lockstep::detail {
 
 namespace {
 
-// How often a wait looks whether it still makes sense.
+// How often a wait checks the health of the group.
 constexpr std::chrono::milliseconds kHealthInterval{200};
 
 std::string text_of(const C10dStore::Bytes& bytes) { return {bytes.begin(), bytes.end()}; }

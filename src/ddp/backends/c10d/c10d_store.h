@@ -1,4 +1,4 @@
-// A store of ours as c10d's: LibTorch's engines meet through the store that the job's secret guards.
+// One of our stores as c10d's: LibTorch's engines find each other through the store that the job's secret protects.
 #pragma once
 
 #include "ddp/backends/c10d/c10d_headers.h"
@@ -15,7 +15,7 @@
 namespace lockstep::detail {
 
 // Calls wait until getTimeout(), and throw lockstep::Error then, or as soon as `health` is not ok: an engine
-// that waits for a peer's address must not wait for a dead one. Thread-safe if `health` is.
+// that waits for a peer's address must not wait for a dead peer. Thread-safe if `health` is.
 class C10dStore final : public ::c10d::Store {
  public:
   using Bytes = std::vector<std::uint8_t>;
@@ -23,7 +23,7 @@ class C10dStore final : public ::c10d::Store {
 
   void set(const std::string& key, const Bytes& value) override;
   Bytes get(const std::string& key) override;
-  // As c10d's TCPStore: an empty `expected` stands for an absent key; returns what the key holds afterwards, or
+  // As c10d's TCPStore: an empty `expected` means an absent key; returns the value of the key afterwards, or
   // `expected` if it is absent.
   Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) override;
   std::int64_t add(const std::string& key, std::int64_t amount) override;
@@ -32,7 +32,7 @@ class C10dStore final : public ::c10d::Store {
   std::int64_t getNumKeys() override;
   void wait(const std::vector<std::string>& keys) override;
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
-  // Pure in LibTorch 2.9 and later, unknown before: so it overrides without saying so.
+  // Pure virtual in LibTorch 2.9 and later, and absent before: so it overrides without the keyword.
   c10::intrusive_ptr<::c10d::Store> clone();
 
  private:

@@ -70,7 +70,7 @@ TEST_F(C10dStoreTest, AWaitEndsAtItsTimeoutAndNamesTheKey) {
   }
 }
 
-TEST_F(C10dStoreTest, AWaitEndsWhenTheGroupHasDied) {
+TEST_F(C10dStoreTest, AWaitEndsWhenTheGroupFails) {
   healthy_ = false;
   try {
     store_->wait({"never"}, 60s);

@@ -25,7 +25,7 @@ c10::intrusive_ptr<C10dBackend> make_gloo(const C10dBackendArguments& arguments)
 }
 
 // A receive that runs out of time makes Gloo end every connection of its context and every wait for one, and there
-// is no other way to ask for it. Nobody sends with this tag.
+// is no other way to ask for it. No rank sends with this tag.
 void close_gloo(C10dBackend& gloo) {
   if (gloo.getSize() == 1) return;
   std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};

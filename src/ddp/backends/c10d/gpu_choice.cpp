@@ -12,7 +12,7 @@ Result<int> choose_gpu(const GpuView& view) {
   if (view.visible == 0) {
     return Status(
         StatusCode::not_found,
-        "backend nccl needs a GPU, this process sees none; look at nvidia-smi and CUDA_VISIBLE_DEVICES, or ask "
+        "backend nccl needs a GPU, but this process sees none; check nvidia-smi and CUDA_VISIBLE_DEVICES, or ask "
         "for backend \"lockstep\" and keep the model on the CPU");
   }
   return Status(

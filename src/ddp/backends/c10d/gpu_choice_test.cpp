@@ -25,10 +25,10 @@ TEST(GpuChoice, FewerGpusThanRanksAreRefusedWithBothNumbers) {
   EXPECT_THAT(status.message(), HasSubstr("--nproc-per-node 2"));
 }
 
-TEST(GpuChoice, NoGpuIsSaid) {
+TEST(GpuChoice, HavingNoGpuIsReported) {
   const Status status = choose_gpu({.local_rank = 0, .local_size = 1, .visible = 0}).status();
   EXPECT_EQ(status.code(), StatusCode::not_found);
-  EXPECT_THAT(status.message(), HasSubstr("needs a GPU, this process sees none"));
+  EXPECT_THAT(status.message(), HasSubstr("needs a GPU, but this process sees none"));
 }
 
 TEST(GpuChoice, TwoRanksOnOneGpuAreNamed) {

@@ -1,5 +1,5 @@
 // LibTorch's ProcessGroupNCCL as an engine for CUDA tensors. Lockstep's own engine, which watches beside it, takes CPU
-// tensors: DDP's agreements between ranks go that way. docs/nccl.md has what it promises.
+// tensors: through it DDP's ranks agree. docs/nccl.md lists the guarantees.
 #include "ddp/backends/c10d/c10d_engine.h"
 
 #ifdef USE_C10D_NCCL
@@ -24,7 +24,7 @@ namespace {
 
 using Nccl = ::c10d::ProcessGroupNCCL;
 
-// Says goodbye when it goes; NCCL's own destructor takes that for a mistake of the program, and aborts.
+// Shuts down before it is destroyed; without that, NCCL's own destructor assumes a mistake of the program and aborts.
 class OrderlyNccl final : public Nccl {
  public:
   using Nccl::Nccl;
@@ -45,8 +45,8 @@ class OrderlyNccl final : public Nccl {
   bool aborted_ = false;
 };
 
-// NCCL's own answer to an error is to end the process. Lockstep ends the operations and says who was lost. A program's
-// own choice stays.
+// NCCL's own reaction to an error is to end the process. Lockstep ends the operations and names the lost rank. A
+// program's own setting stays.
 void leave_errors_to_lockstep() { ::setenv(compat::kNcclErrorHandling, "0", 0); }
 
 c10::intrusive_ptr<C10dBackend> make_nccl(const C10dBackendArguments& arguments, at::DeviceIndex gpu, bool connect) {
@@ -56,7 +56,7 @@ c10::intrusive_ptr<C10dBackend> make_nccl(const C10dBackendArguments& arguments,
   options->timeout = arguments.timeout;
   auto nccl = c10::make_intrusive<OrderlyNccl>(arguments.store, arguments.rank, arguments.size, std::move(options));
   if (!connect) return nccl;
-  // NCCL connects with the first operation, and cannot be interrupted then; here somebody looks at the clock.
+  // NCCL connects with the first operation, and cannot be interrupted then; here there is a deadline.
   std::vector<at::Tensor> token{at::zeros({1}, at::TensorOptions().device(at::kCUDA, gpu))};
   nccl->allreduce(token)->wait();
   c10::cuda::getCurrentCUDAStream(gpu).synchronize();

@@ -1,7 +1,7 @@
-// The engines that LibTorch may bring besides Gloo and NCCL, where it was built with them.
+// The engines that LibTorch may have besides Gloo and NCCL, if it was built with them.
 #include "ddp/backends/c10d/c10d_engine.h"
 
-// Debian's LibTorch 2.x has MPI, but where MPI's header is, it does not say.
+// Debian's LibTorch 2.x has MPI, but does not provide the path of MPI's header.
 #if defined(USE_C10D_MPI) && __has_include(<mpi.h>)
 #include <torch/csrc/distributed/c10d/ProcessGroupMPI.hpp>
 #define LOCKSTEP_HAS_MPI_OF_LIBTORCH 1

@@ -14,13 +14,13 @@ namespace lockstep::detail {
 namespace {
 
 void check_placement(const ProcessGroupOptions& options, const ProcessGroup& group) {
-  const auto check = [](const char* what, std::optional<int> said, int is) {
-    if (!said || *said == is) return;
+  const auto check = [](const char* what, std::optional<int> given, int is) {
+    if (!given || *given == is) return;
     throw Error(
         {StatusCode::invalid_argument,
-         fmt::format("init_process_group: ProcessGroupOptions::{} is {}, but MPI says {}; leave it out, the backend "
-                     "takes it from MPI",
-                     what, *said, is)});
+         fmt::format("init_process_group: ProcessGroupOptions::{} is {}, but in MPI it is {}; leave it unset, the "
+                     "backend takes it from MPI",
+                     what, *given, is)});
   };
   check("rank", options.rank, group.rank());
   check("world_size", options.world_size, group.size());

@@ -10,7 +10,7 @@
 
 namespace lockstep::detail {
 
-// What EngineGroup is for Lockstep's own engine. A failure leaves tensors alive that MPI may still write to, for ever.
+// The counterpart of EngineGroup. After a failure, tensors that MPI may still write to are never freed.
 class MpiGroup final : public ProcessGroup {
  public:
   MpiGroup(std::shared_ptr<mpi::MpiCommunicator> communicator, std::string backend)
@@ -39,7 +39,7 @@ class MpiGroup final : public ProcessGroup {
   const std::string backend_;
 };
 
-// Whether a plug-in for `backend` is here; loads nothing.
+// Whether a plug-in for `backend` is installed; loads nothing.
 Status mpi_available(const std::string& backend);
 // Collective over all processes that mpirun started. Rank and size are MPI's: those that `options` or the environment
 // name must agree with them. Throws Error.

@@ -5,7 +5,7 @@ namespace lockstep::detail {
 namespace {
 
 // Not a view in autograd's sense: optimizers may detach_() a gradient, which views do not allow. It shares the storage,
-// so that a device's allocator hears which streams use its memory.
+// so that a device's allocator records which streams use its memory.
 at::Tensor alias(const at::Tensor& owner, std::int64_t offset, at::IntArrayRef sizes, at::IntArrayRef strides) {
   at::Tensor result = at::empty({0}, owner.options());
   return result.set_(owner.storage(), owner.storage_offset() + offset, sizes, strides);

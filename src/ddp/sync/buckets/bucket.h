@@ -2,7 +2,7 @@
 //
 // A packed bucket has memory of its own (the group's, on the parameters' device), into which gradients are copied. A
 // bucket of one large gradient needs none as long as it can be reduced in the gradient's own memory, wherever autograd
-// put it. Knows tensors and their device's streams, not autograd. Not thread-safe.
+// put it. Uses tensors and their device's streams, not autograd. Not thread-safe.
 #pragma once
 
 #include <vector>

@@ -125,7 +125,7 @@ void BucketSet::watch(const HookFuture& future) {
 }
 
 // Advances all buckets' futures in rounds, in the order of buckets: the collectives that continuations
-// issue come in the same order on all ranks.
+// issue have the same order on all ranks.
 void BucketSet::finish() {
   at::NoGradGuard no_grad;
   for (bool open = true; open;) {

@@ -1,7 +1,7 @@
 // All buckets of a model: which gradient is in which one, and their reductions in flight.
 //
 // A pass: begin(), put() for every gradient, start() for every bucket in order, finish(), hand_out(), release(). Which
-// gradients are there, and when a bucket may start, is the caller's business (ReadyTracker). Knows tensors, groups and
+// gradients have arrived, and when a bucket may start, is up to the caller (ReadyTracker). Uses tensors, groups and
 // hooks, not autograd. Not thread-safe.
 #pragma once
 
@@ -21,11 +21,11 @@ namespace lockstep::detail {
 
 class BucketSet {
  public:
-  // Throws Error if the options' sizes make no sense. `clock` is shared with operations that may end later than this.
+  // Throws Error if a size in the options is invalid. `clock` is shared with operations that may end later than this.
   BucketSet(std::shared_ptr<ProcessGroup> group, std::vector<at::Tensor> parameters, const DdpOptions& options,
             std::shared_ptr<PassClock> clock);
 
-  // Assigns gradients to buckets anew, taking them in this order. Between passes.
+  // Assigns gradients to new buckets, taking them in this order. Between passes.
   void assign(const std::vector<std::size_t>& order);
   const BucketPlan& plan() const { return plan_; }
   std::vector<std::int64_t> bucket_bytes() const;
@@ -36,11 +36,11 @@ class BucketSet {
   void open_memory();
   void close_memory();
 
-  // A pass begins, to which this rank's gradients are brought times `scale`.
+  // Begins a pass, in which this rank's gradients are multiplied by `scale`.
   void begin(double scale);
   // False if gradients stay as they are: one rank, no hook.
   bool reduces() const { return group_->size() > 1 || hook_ || scale_ != 1; }
-  // Brings a parameter's gradient; undefined: zero. `borrow`: a large one may be reduced in its own memory.
+  // Adds a parameter's gradient to the pass; undefined: zero. `borrow`: a large one may be reduced in its own memory.
   void put(std::size_t parameter, const at::Tensor& gradient, bool borrow);
   // Launches a bucket's reduction. All its gradients must have been put; in the same order on all ranks.
   void start(std::size_t bucket);

@@ -1,9 +1,9 @@
 // Whether a gradient's memory belongs to that gradient alone.
 //
-// Autograd's accumulator takes over an incoming gradient if nothing else holds that tensor. It does not look at the
+// Autograd's accumulator takes over an incoming gradient if nothing else holds that tensor. It does not check the
 // memory below: a view of it, the tensor it is a view of, or another parameter's gradient may share that memory and be
-// read or written later in the same backward. So memory is used in place only if every reference to it is known here;
-// otherwise the gradient is copied.
+// read or written later in the same backward. So memory is used in place only if every reference to it is accounted
+// for; otherwise the gradient is copied.
 #pragma once
 
 #include <ATen/ATen.h>

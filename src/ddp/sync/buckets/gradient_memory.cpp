@@ -83,7 +83,7 @@ class GradientMemory::Pool {
     size.blocks += count;
   }
 
-  // Weak: gradients that a program still holds at its end must not keep the group from saying goodbye.
+  // Weak: gradients that a program still holds at its end must not keep the group alive.
   const std::weak_ptr<ProcessGroup> group_;
   mutable std::mutex mutex_;
   std::unordered_map<std::size_t, SizeClass> classes_;     // guarded by mutex_
@@ -127,7 +127,7 @@ class Router final : public compat::WrappingAllocator {
   };
 
   at::DataPtr allocate_bytes(std::size_t bytes) override {
-    // Relaxed: whoever opened the pool runs backward after it, on this thread or one that it started.
+    // Relaxed: the thread that opened the pool runs backward after it, on this thread or one that it started.
     if (open_.load(std::memory_order_relaxed) == 0 || bytes < kAlignment || c10::GradMode::is_enabled()) {
       return wrapped_->allocate(bytes);
     }

@@ -1,11 +1,11 @@
 // Large gradients are allocated in registered memory.
 //
 // Autograd hands over gradients in tensors that it has just allocated. Copying them into a bucket
-// costs a pass over memory; so while a backward runs, LibTorch's CPU allocator is asked for the
-// sizes of large gradients here instead, and gives memory of the group, which peers on the host
-// reduce in place. A block goes back to the pool when its tensor is freed (zero_grad), and the next
-// backward finds it warm. Whatever is not a gradient but has the same size is served too, and does
-// no harm: memory is memory. docs/adr/0005 has the measurements.
+// costs a pass over memory. So while a backward runs, allocations of the sizes of large gradients
+// are not served by LibTorch's CPU allocator but from memory of the group, which peers on the host
+// reduce in place. A block returns to the pool when its tensor is freed (zero_grad), and the next
+// backward uses it again. Other tensors of the same size are served too, which does no harm.
+// docs/adr/0005 has the measurements.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Which gradients of a backward pass are there, and which buckets may be launched.
+// Which gradients of a backward pass have arrived, and which buckets may be launched.
 //
 // Pure bookkeeping, with explicit states: idle -> collecting (first gradient) -> complete (every
 // bucket launched) -> idle (reset). Buckets are launched in their own order, whatever the order in
@@ -20,16 +20,16 @@ class ReadyTracker {
   ReadyTracker(std::size_t parameter_count, const BucketPlan& plan);
 
   State state() const { return state_; }
-  // How often a parameter's gradient comes in a pass before it is ready: 1 at first; 0: it never
-  // comes and is not waited for. Ends the pass, if there is one.
+  // How often a parameter's gradient arrives in a pass before it is ready: 1 at first; 0: it never
+  // arrives and is not waited for. Ends the pass, if there is one.
   void expect(std::size_t parameter, int times);
 
   enum class Arrival {
-    counted,  // comes again in this pass
+    counted,  // will arrive again in this pass
     ready,    // that was all
     surplus,  // it had been ready already
   };
-  // A gradient came. From idle this begins a pass.
+  // A gradient arrived. If idle, this begins a pass.
   Arrival arrived(std::size_t parameter);
   // The parameter gets no gradient in this pass (or no more). Nothing if it is ready already.
   void skip(std::size_t parameter);

@@ -10,7 +10,7 @@ namespace {
 [[noreturn]] void refuse(const char* kind, const std::string& name, const std::string& change) {
   throw Error(
       {StatusCode::invalid_argument,
-       fmt::format("DistributedDataParallel: {} \"{}\" {} since DDP was made, so DDP can no longer keep it equal on "
+       fmt::format("DistributedDataParallel: {} \"{}\" {} since DDP was created, so DDP can no longer keep it equal on "
                    "all ranks. Change the model before wrapping it, or make a new DistributedDataParallel on all "
                    "ranks after the change",
                    kind, name, change)});

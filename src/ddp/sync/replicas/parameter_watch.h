@@ -1,8 +1,8 @@
-// Notices that a model's parameters are no longer those that DDP was made with.
+// Detects that a model's parameters are no longer those that DDP was created with.
 //
 // A parameter that changes its type, shape or device (module->to(), set_data()), or that is replaced, added, frozen or
 // unfrozen, would be trained without averaging, so it is an error at the next forward. New values of the same kind
-// (torch::load into a wrapped model) are fine.
+// (torch::load into a wrapped model) are accepted.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace lockstep::detail {
 
 class ParameterWatch {
  public:
-  // `parameters`: all that DDP looks after, frozen ones included.
+  // `parameters`: all that DDP keeps equal, frozen ones included.
   ParameterWatch(NamedTensors parameters, NamedTensors buffers);
 
   // Throws Error naming the first parameter that changed, and how. Returns whether this model can be trained now: false

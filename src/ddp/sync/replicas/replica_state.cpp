@@ -145,7 +145,7 @@ void check_identical(ProcessGroup& group, const NamedTensors& parameters, const 
     const auto& name = is_parameter ? parameters[item].first : buffers[item - parameters.size()].first;
     throw Error(
         {StatusCode::mismatch,
-         fmt::format("the replicas are out of step: {} \"{}\" of rank{} {} differs from rank 0's. Something changed it "
+         fmt::format("the replicas are not in sync: {} \"{}\" of rank{} {} differs from rank 0's. Something changed it "
                      "outside of DDP, or ranks run different optimizers",
                      is_parameter ? "parameter" : "buffer", name, different.size() > 1 ? "s" : "",
                      fmt::join(different, ", "))});

@@ -1,6 +1,6 @@
-// Keeping the tensors of several replicas equal: the same list everywhere, rank 0's values, and the
-// proof that they are the same. All functions are collective over the group. Tensors may be on any device that the
-// group takes; what is compared (lists, hashes) goes over CPU tensors.
+// Keeps the tensors of several replicas equal: checks that all ranks have the same list, sends rank 0's values, and
+// verifies that they are the same. All functions are collective over the group. Tensors may be on any device that the
+// group supports; what is compared (lists, hashes) is sent in CPU tensors.
 #pragma once
 
 #include <string>

@@ -34,7 +34,7 @@ TEST(BroadcastDiffering, ComparesBits) {
   });
 }
 
-TEST(BroadcastDiffering, NothingIsNothing) {
+TEST(BroadcastDiffering, WithoutTensorsSendsNothing) {
   run_ranks(2, [](const Group& group) { EXPECT_EQ(broadcast_differing(*group, {}, 0), 0u); });
 }
 

@@ -1,6 +1,6 @@
-// Makes the tensors of every rank equal to one rank's, again and again.
+// Makes the tensors of every rank equal to one rank's, in each run.
 //
-// Tensors of one type and device travel together, in the group's memory, so that peers on the host read it in place.
+// Tensors of one type and device are sent together, in the group's memory, so that peers on the host read it in place.
 // That memory is allocated once and used for every run (unless it is large), because registering memory with all peers
 // costs more than sending a few small tensors.
 #pragma once
@@ -16,7 +16,7 @@ class TensorBroadcast {
  public:
   TensorBroadcast(ProcessGroup& group, const std::vector<at::Tensor>& tensors);
 
-  // Every rank's tensors become `root`'s. Collective. Tensors that were converted since the last run are packed anew.
+  // Every rank's tensors become `root`'s. Collective. Tensors that were converted since the last run are packed again.
   void run(int root);
   bool empty() const { return tensors_.empty(); }
 
