@@ -18,7 +18,7 @@
 namespace lockstep::bench {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::string read_all(const std::string& path) {
   std::ifstream file(path);
@@ -28,7 +28,7 @@ std::string read_all(const std::string& path) {
 }
 
 // The benchmark with a folder of its own for temporary files, which must be empty afterwards.
-class BenchSmoke : public testing::Test {
+class BenchSmoke : public ::testing::Test {
  protected:
   void SetUp() override { std::filesystem::create_directory(scratch()); }
   std::string scratch() const { return folder_.path() + "/t"; }
@@ -71,10 +71,10 @@ class BenchSmoke : public testing::Test {
 TEST_F(BenchSmoke, AllReduceMeasuresLockstepAndTheLimit) {
   const auto rows = rows_of({"all_reduce", "--bytes", "8:64K", "--rounds", "2", "--nproc", "2"});
   expect_correct(rows);
-  EXPECT_THAT(engines_of(rows), testing::IsSupersetOf({"lockstep registered", "lockstep private", "limit shared"}));
+  EXPECT_THAT(engines_of(rows), ::testing::IsSupersetOf({"lockstep registered", "lockstep private", "limit shared"}));
   std::set<std::size_t> sizes;
   for (const auto& row : rows) sizes.insert(row.at("bytes").get<std::size_t>());
-  EXPECT_THAT(sizes, testing::ElementsAre(8, 32, 128, 512, 2048, 8192, 32768, 65536));
+  EXPECT_THAT(sizes, ::testing::ElementsAre(8, 32, 128, 512, 2048, 8192, 32768, 65536));
 }
 
 TEST_F(BenchSmoke, PeersAreMeasuredOrReportedAsMissing) {
@@ -130,7 +130,7 @@ TEST_F(BenchSmoke, DdpRunsOnEveryBackendOrReportsItAsMissing) {
     }
   }
   EXPECT_TRUE(std::filesystem::is_empty(scratch()));
-  EXPECT_THAT(run_command({"ps", "-e", "-o", "args"}).output, testing::Not(HasSubstr(scratch())));
+  EXPECT_THAT(run_command({"ps", "-e", "-o", "args"}).output, ::testing::Not(HasSubstr(scratch())));
 }
 
 void expect_aftermath(const nlohmann::json& row, bool replaced) {
@@ -153,7 +153,7 @@ TEST_F(BenchSmoke, ElasticMeasuresWhatFollowsAKillAndTheCostOfCommit) {
   EXPECT_EQ(rows[2].at("case"), "commit");
   EXPECT_GT(rows[2].at("commit_ms").at("median"), 0.0);
   EXPECT_GT(rows[2].at("step_ms").at("median"), 0.0);
-  EXPECT_THAT(run_command({"ps", "-e", "-o", "args"}).output, testing::Not(HasSubstr(scratch())));
+  EXPECT_THAT(run_command({"ps", "-e", "-o", "args"}).output, ::testing::Not(HasSubstr(scratch())));
 }
 
 TEST_F(BenchSmoke, ElasticRejectsInvalidOptions) {
@@ -190,7 +190,7 @@ class BenchSmokeHosts : public BenchSmoke {
     EXPECT_TRUE(bench.wait_for_end(120'000)) << read_all(log);
     output_ = read_all(log);
     EXPECT_THAT(run_command({"ip", "netns", "list"}).output,
-                testing::Not(HasSubstr("lockstep-" + std::to_string(bench.pid()))));
+                ::testing::Not(HasSubstr("lockstep-" + std::to_string(bench.pid()))));
     EXPECT_TRUE(std::filesystem::is_empty(scratch()));
     return nlohmann::json::parse(read_all(json_path()), nullptr, false);
   }
@@ -239,7 +239,7 @@ TEST_F(BenchSmoke, AnInterruptEndsItSoonAndLeavesNothingBehind) {
   EXPECT_TRUE(bench.wait_for_end(30'000));
   EXPECT_THAT(read_all(log), HasSubstr("Interrupt"));
   EXPECT_TRUE(std::filesystem::is_empty(scratch()));
-  EXPECT_THAT(run_command({"ps", "-e", "-o", "args"}).output, testing::Not(HasSubstr(scratch())));
+  EXPECT_THAT(run_command({"ps", "-e", "-o", "args"}).output, ::testing::Not(HasSubstr(scratch())));
 }
 
 }  // namespace

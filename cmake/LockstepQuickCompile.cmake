@@ -22,9 +22,7 @@ endfunction()
 
 # Tests without torch.
 function(lockstep_quick_to_compile target)
-  # At -O1 g++ 12 warns of std::string's own copies (GCC bug 105329).
-  set(options -O1 -g1 $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds> $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overread>
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow>)
+  set(options -O0 -g1)
   set(libraries fmt::fmt GTest::gtest GTest::gmock)
   lockstep_shared_header(lockstep_test_header LINK ${libraries} OPTIONS ${options} HEADERS <gmock/gmock.h> <gtest/gtest.h>
     <fmt/format.h> <algorithm> <array> <atomic> <chrono> <condition_variable> <filesystem> <fstream> <functional>

@@ -71,9 +71,11 @@ ctest_counted() {
   preset=$1
   shift
   junit=$PWD/build/$preset/junit.xml
+  one_thread=
+  [ "$preset" != tsan ] || one_thread="env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1"
   rm -f "$junit"
   code=0
-  $fixed_addresses ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$jobs" \
+  $fixed_addresses $one_thread ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$((jobs + 1))" \
     --output-junit "$junit" "$@" || code=1
   [ -f "$junit" ] || return 1
   all=$(junit_count "$junit" tests)
@@ -96,7 +98,7 @@ again_alone() {
   again=$PWD/build/$preset/junit-again.xml
   rm -f "$again"
   echo "--> running $bad failed tests once more, each alone"
-  $fixed_addresses ctest --test-dir "build/$preset" --output-on-failure --rerun-failed -j 1 --output-junit "$again"
+  $fixed_addresses $one_thread ctest --test-dir "build/$preset" --output-on-failure --rerun-failed -j 1 --output-junit "$again"
   [ -f "$again" ] || return 1
   bad=$(junit_count "$again" failures)
   if [ "$bad" != 0 ]; then

@@ -6,8 +6,8 @@
 namespace lockstep::bench {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(ParseBytes, ReadsUnits) {
   EXPECT_EQ(*parse_bytes("8"), 8u);

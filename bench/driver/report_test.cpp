@@ -10,8 +10,8 @@
 namespace lockstep::bench {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 Samples two_rounds() {
   return {.seconds = {1e-3, 1e-3, 2e-3, 2e-3},

@@ -6,7 +6,7 @@
 namespace lockstep::bench {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST(Percentile, IsTheNearestRank) {
   EXPECT_EQ(percentile({3, 1, 2}, 0.5), 2);

@@ -7,7 +7,7 @@
 namespace lockstep::bench {
 namespace {
 
-class ChannelPair : public testing::Test {
+class ChannelPair : public ::testing::Test {
  protected:
   void SetUp() override {
     int ends[2];
@@ -33,8 +33,8 @@ TEST_F(ChannelPair, CarriesCommandsAndReplies) {
   EXPECT_EQ(reply.error, "why");
   EXPECT_EQ(reply.wrong, 5u);
   EXPECT_EQ(reply.cpu_seconds, 0.25);
-  EXPECT_THAT(reply.seconds, testing::ElementsAre(1.5, 2.5));
-  EXPECT_THAT(reply.digests, testing::ElementsAre(7, 8, 9));
+  EXPECT_THAT(reply.seconds, ::testing::ElementsAre(1.5, 2.5));
+  EXPECT_THAT(reply.digests, ::testing::ElementsAre(7, 8, 9));
 }
 
 TEST_F(ChannelPair, SaysThatTheOtherEndIsGone) {

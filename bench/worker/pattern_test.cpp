@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kCount = 2 * Pattern::kPeriod + 100;
 
-class PatternOf : public testing::TestWithParam<DType> {
+class PatternOf : public ::testing::TestWithParam<DType> {
  protected:
   // What a correct all-reduce that sums in rank order leaves behind.
   std::vector<std::byte> sums_in_rank_order(const Pattern& pattern, std::uint64_t iteration) const {
@@ -59,8 +59,8 @@ TEST_P(PatternOf, ComparesCopiesBitByBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllTypes, PatternOf,
-                         testing::Values(DType::f32, DType::f64, DType::f16, DType::bf16, DType::i8, DType::u8,
-                                         DType::i32, DType::i64),
+                         ::testing::Values(DType::f32, DType::f64, DType::f16, DType::bf16, DType::i8, DType::u8,
+                                           DType::i32, DType::i64),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
 TEST(Pattern, CountsNaNAsWrong) {

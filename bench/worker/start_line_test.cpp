@@ -8,7 +8,7 @@
 namespace lockstep::bench {
 namespace {
 
-class StartLineOf : public testing::TestWithParam<bool> {};
+class StartLineOf : public ::testing::TestWithParam<bool> {};
 
 TEST_P(StartLineOf, NoRankStartsBeforeAllHaveArrived) {
   constexpr int kRanks = 3;
@@ -35,7 +35,7 @@ TEST_P(StartLineOf, NoRankStartsBeforeAllHaveArrived) {
   EXPECT_EQ(starts[0], starts[2]);
 }
 
-INSTANTIATE_TEST_SUITE_P(SpinningOrYielding, StartLineOf, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(SpinningOrYielding, StartLineOf, ::testing::Bool());
 
 TEST(StartLine, WaitsForTheMomentAgreedOn) {
   const std::int64_t start = now_ns() + 2'000'000;

@@ -6,14 +6,13 @@
 #include <cstring>
 #include <string>
 
+#include "checkpoint/testing/test_folder.h"
+
 namespace lockstep::checkpoint {
 namespace {
 
+using testing::bytes_of;
 using ::testing::HasSubstr;
-
-std::span<const std::byte> bytes_of(const std::string& text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
 
 // A file with this header and so many bytes of data.
 std::string file_with(const std::string& header, std::size_t data_bytes = 0) {
@@ -22,7 +21,7 @@ std::string file_with(const std::string& header, std::size_t data_bytes = 0) {
   return file + header + std::string(data_bytes, 'x');
 }
 
-std::string refusal(const std::string& file) {
+std::string header_refusal(const std::string& file) {
   const auto parsed = parse_safetensors(bytes_of(file));
   if (parsed.ok()) return "accepted";
   EXPECT_EQ(parsed.status().code(), StatusCode::protocol_error);
@@ -82,9 +81,10 @@ TEST(Safetensors, AFileCutOffAnywhereIsRefused) {
   const auto layout = lay_out_safetensors(std::vector<TensorInfo>{{"a", Dtype::f32, {2, 2}}, {"b", Dtype::u8, {3}}});
   ASSERT_TRUE(layout.ok());
   const std::string file = layout->head + std::string(layout->data_bytes, 'x');
-  EXPECT_EQ(refusal(file), "accepted");
-  for (std::size_t size = 0; size < file.size(); ++size) EXPECT_NE(refusal(file.substr(0, size)), "accepted") << size;
-  EXPECT_THAT(refusal(file + "y"), HasSubstr("1 bytes after the last tensor"));
+  EXPECT_EQ(header_refusal(file), "accepted");
+  for (std::size_t size = 0; size < file.size(); ++size)
+    EXPECT_NE(header_refusal(file.substr(0, size)), "accepted") << size;
+  EXPECT_THAT(header_refusal(file + "y"), HasSubstr("1 bytes after the last tensor"));
 }
 
 TEST(Safetensors, ReportsWhatIsWrongWithAHeader) {
@@ -92,36 +92,39 @@ TEST(Safetensors, ReportsWhatIsWrongWithAHeader) {
     return file_with("{\"t\":{" + fields + "}}", bytes);
   };
   const std::string good = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])";
-  EXPECT_EQ(refusal(one(good, 8)), "accepted");
-  EXPECT_THAT(refusal(one(good, 7)), HasSubstr("which has only 7 bytes"));
-  EXPECT_THAT(refusal(one(R"("dtype":"F4","shape":[2],"data_offsets":[0,8])", 8)), HasSubstr("the type F4"));
-  EXPECT_THAT(refusal(one(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])", 8)),
+  EXPECT_EQ(header_refusal(one(good, 8)), "accepted");
+  EXPECT_THAT(header_refusal(one(good, 7)), HasSubstr("which has only 7 bytes"));
+  EXPECT_THAT(header_refusal(one(R"("dtype":"F4","shape":[2],"data_offsets":[0,8])", 8)), HasSubstr("the type F4"));
+  EXPECT_THAT(header_refusal(one(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])", 8)),
               HasSubstr("F32 [3], but the bytes 0 to 8"));
-  EXPECT_THAT(refusal(one(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])", 8)), HasSubstr("8 to 0"));
-  EXPECT_THAT(refusal(one(R"("dtype":"F32","shape":[2],"data_offsets":[4,12])", 12)), HasSubstr("with a gap"));
-  EXPECT_THAT(refusal(one(R"("dtype":"F32","shape":[2],"data_offsets":[0])", 8)), HasSubstr("fewer than two"));
-  EXPECT_THAT(refusal(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8,9])", 8)), HasSubstr("more than two"));
-  EXPECT_THAT(refusal(one(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])", 8)), HasSubstr("negative"));
-  EXPECT_THAT(refusal(one(R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])", 8)), HasSubstr("not whole"));
-  EXPECT_THAT(refusal(one(R"("dtype":"F32","shape":[[2]],"data_offsets":[0,8])", 8)), HasSubstr("a list"));
-  EXPECT_THAT(refusal(one(R"("dtype":"F32","shape":[2])", 8)), HasSubstr("all of dtype"));
-  EXPECT_THAT(refusal(one(good + R"(,"x":1)", 8)), HasSubstr("a field \"x\""));
-  EXPECT_THAT(refusal(one(good + R"(,"shape":[2])", 8)), HasSubstr("\"shape\" appears twice"));
+  EXPECT_THAT(header_refusal(one(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])", 8)), HasSubstr("8 to 0"));
+  EXPECT_THAT(header_refusal(one(R"("dtype":"F32","shape":[2],"data_offsets":[4,12])", 12)), HasSubstr("with a gap"));
+  EXPECT_THAT(header_refusal(one(R"("dtype":"F32","shape":[2],"data_offsets":[0])", 8)), HasSubstr("fewer than two"));
+  EXPECT_THAT(header_refusal(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8,9])", 8)),
+              HasSubstr("more than two"));
+  EXPECT_THAT(header_refusal(one(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])", 8)), HasSubstr("negative"));
+  EXPECT_THAT(header_refusal(one(R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])", 8)), HasSubstr("not whole"));
+  EXPECT_THAT(header_refusal(one(R"("dtype":"F32","shape":[[2]],"data_offsets":[0,8])", 8)), HasSubstr("a list"));
+  EXPECT_THAT(header_refusal(one(R"("dtype":"F32","shape":[2])", 8)), HasSubstr("all of dtype"));
+  EXPECT_THAT(header_refusal(one(good + R"(,"x":1)", 8)), HasSubstr("a field \"x\""));
+  EXPECT_THAT(header_refusal(one(good + R"(,"shape":[2])", 8)), HasSubstr("\"shape\" appears twice"));
   EXPECT_THAT(
-      refusal(one(R"("dtype":"F32","shape":[4611686018427387904,4611686018427387904],"data_offsets":[0,0])", 0)),
+      header_refusal(one(R"("dtype":"F32","shape":[4611686018427387904,4611686018427387904],"data_offsets":[0,0])", 0)),
       HasSubstr("but the bytes 0 to 0"));
-  EXPECT_THAT(refusal(file_with("{\"t\":{" + good + "},\"t\":{" + good + "}}", 8)), HasSubstr("\"t\" appears twice"));
-  EXPECT_THAT(refusal(file_with("{\"t\":{" + good + "},\"u\":{" + good + "}}", 8)), HasSubstr("inside the one before"));
-  EXPECT_THAT(refusal(file_with(R"({"__metadata__":{"a":1}})")), HasSubstr("a number at \"a\""));
-  EXPECT_THAT(refusal(file_with("[]")), HasSubstr("begin with"));
-  EXPECT_THAT(refusal(file_with(" {}")), HasSubstr("begin with"));
-  EXPECT_THAT(refusal(file_with("{} x")), HasSubstr("not JSON at byte"));
-  EXPECT_EQ(refusal(file_with("{}   ")), "accepted");
-  EXPECT_THAT(refusal(file_with(R"({"t":)" + std::string(100'000, '['))), HasSubstr("a list"));
+  EXPECT_THAT(header_refusal(file_with("{\"t\":{" + good + "},\"t\":{" + good + "}}", 8)),
+              HasSubstr("\"t\" appears twice"));
+  EXPECT_THAT(header_refusal(file_with("{\"t\":{" + good + "},\"u\":{" + good + "}}", 8)),
+              HasSubstr("inside the one before"));
+  EXPECT_THAT(header_refusal(file_with(R"({"__metadata__":{"a":1}})")), HasSubstr("a number at \"a\""));
+  EXPECT_THAT(header_refusal(file_with("[]")), HasSubstr("begin with"));
+  EXPECT_THAT(header_refusal(file_with(" {}")), HasSubstr("begin with"));
+  EXPECT_THAT(header_refusal(file_with("{} x")), HasSubstr("not JSON at byte"));
+  EXPECT_EQ(header_refusal(file_with("{}   ")), "accepted");
+  EXPECT_THAT(header_refusal(file_with(R"({"t":)" + std::string(100'000, '['))), HasSubstr("a list"));
   std::string huge = file_with("{}");
   const std::uint64_t size = kMaxSafetensorsHeader + 1;
   std::memcpy(huge.data(), &size, sizeof(size));
-  EXPECT_THAT(refusal(huge), HasSubstr("more than 100000000 are not allowed"));
+  EXPECT_THAT(header_refusal(huge), HasSubstr("more than 100000000 are not allowed"));
 }
 
 TEST(Safetensors, RefusesToWriteWhatTheFormatCannotHold) {

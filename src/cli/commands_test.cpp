@@ -6,7 +6,7 @@
 namespace lockstep::cli {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct Outcome {
   int exit_code;
@@ -32,7 +32,7 @@ TEST(Command, HelpListsTheSubcommands) {
 TEST(Command, VersionIsTheProjects) {
   const Outcome outcome = run_with({"--version"});
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.out, testing::MatchesRegex("lockstep [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+  EXPECT_THAT(outcome.out, ::testing::MatchesRegex("lockstep [0-9]+\\.[0-9]+\\.[0-9]+\n"));
 }
 
 TEST(Command, BenchHelpListsCollectivesAndTheirOptions) {

@@ -28,7 +28,7 @@ std::vector<float> ramp(std::size_t count, float start) {
   return values;
 }
 
-class Threads : public testing::TestWithParam<int> {
+class Threads : public ::testing::TestWithParam<int> {
  protected:
   const int size_ = GetParam();
   const std::vector<Group> groups_ = Communicator::create_threads(size_, {.timeout = 20s});
@@ -184,7 +184,7 @@ TEST_P(Threads, MessagesAreMatchedByTagInBothDirectionsAtOnce) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, Threads, testing::Values(1, 2, 3, 4, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Sizes, Threads, ::testing::Values(1, 2, 3, 4, 5, 8));
 
 Status error_of(const std::function<void()>& call) {
   try {

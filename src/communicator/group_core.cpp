@@ -1,17 +1,12 @@
 #include "communicator/group_core.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <signal.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <fstream>
 #include <utility>
 
 #include "base/log.h"
+#include "base/process_state.h"
 #include "base/seconds.h"
 #include "collectives/run_algorithm.h"
 #include "communicator/op_scope.h"
@@ -23,24 +18,6 @@ constexpr std::chrono::milliseconds kGoodbyeFlush{500};
 // How long a failed operation waits for other ranks to leave it: at most they are in a reduction, which
 // takes some ten milliseconds.
 constexpr std::chrono::milliseconds kWithdrawal{300};
-
-// What the kernel reports of a process of this host whose connection has ended.
-std::string process_state(std::int64_t pid) {
-  constexpr const char* kEnded = "its process has ended";
-  if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return kEnded;
-  std::ifstream stat(fmt::format("/proc/{}/stat", pid));
-  std::string line;
-  std::getline(stat, line);
-  const auto name_end = line.rfind(") ");  // the name in parentheses may itself contain blanks
-  if (name_end == std::string::npos) return kEnded;
-  char state = '?';
-  unsigned flags = 0;
-  std::sscanf(line.c_str() + name_end + 2, "%c %*d %*d %*d %*d %*d %u", &state, &flags);
-  // The kernel closes connections before the process becomes a zombie; this flag (PF_EXITING) is set by then.
-  constexpr unsigned kExiting = 0x4;
-  const bool ended = state == 'Z' || state == 'X' || (flags & kExiting) != 0;
-  return ended ? kEnded : "its process still exists";
-}
 
 RankVector<UniqueFd> take_links(Mesh& mesh, UniqueFd PeerLinks::*which) {
   RankVector<UniqueFd> links;
@@ -65,7 +42,7 @@ GroupCore::GroupCore(Mesh mesh, const CommunicatorOptions& options, Selector sel
       host_(std::move(mesh.host)),
       streams_(make_streams(mesh)),
       message_links_(take_links(mesh, &PeerLinks::messages)),
-      progress_(topology_.size()) {
+      progress_(topology_) {
   // The last step: from here on the control thread calls back.
   control_ = std::make_unique<ControlPlane>(take_links(mesh, &PeerLinks::control), options_.peer_timeout, *this);
   control_->start();
@@ -92,44 +69,21 @@ Status GroupCore::run_collective(const CollectiveCall& call, OperationTimer time
     host_->leave();
   }
   if (status.ok()) {
-    // Relaxed: heartbeats report it; nothing depends on it.
-    completed_.store(call.descriptor.sequence, std::memory_order_relaxed);
-    history_[call.descriptor.sequence % history_.size()] = call.descriptor;
+    progress_.set_completed(call.descriptor);
     return status;
   }
-  fail(with_history(status));
+  fail(progress_.with_history(status));
   withdraw_from_host();
   return failure_of(describe(call.descriptor), timer.elapsed());
 }
 
-// A rank that only sends, such as the root of a broadcast, continues before the others see what it sent: then
-// the mismatch shows in a later operation, and the operation that differed is among the earlier ones.
-Status GroupCore::with_history(const Status& status) const {
-  const std::uint64_t completed = completed_.load(std::memory_order_relaxed);  // written by this thread
-  if (status.code() != StatusCode::mismatch || completed == 0) return status;
-  std::vector<std::string> calls;
-  for (std::uint64_t back = std::min<std::uint64_t>(history_.size(), completed); back > 0; --back) {
-    calls.push_back(describe(history_[(completed - back + 1) % history_.size()]));
-  }
-  return Status(status.code(), fmt::format("{} (before that, rank {} called {})", status.message(), topology_.rank,
-                                           fmt::join(calls, ", ")));
-}
-
 void GroupCore::withdraw_from_host() {
-  const auto is_gone = [this](int rank) {
-    const std::lock_guard lock(mutex_);
-    return progress_[rank].gone;
-  };
+  const auto is_gone = [this](int rank) { return progress_.is_gone(rank); };
   if (host_->withdraw(is_gone, Deadline::after(kWithdrawal))) return;
   log_warn(
       "{} has failed, but a rank of this host has not yet left its last operation; it may still write to buffers in "
       "registered memory for a moment",
       describe_group());
-}
-
-void GroupCore::mark_gone(int rank) {
-  const std::lock_guard lock(mutex_);
-  progress_[rank].gone = true;
 }
 
 void GroupCore::fail(const Status& reason) {
@@ -155,56 +109,19 @@ void GroupCore::leave() {
   if (left_.exchange(true)) return;
   // A peer that sees us leave must first learn why the group has failed, or it would blame us.
   if (failure_.failed()) control_->broadcast(Abort{failure_.reason()});
-  control_->broadcast(Goodbye{completed_.load(std::memory_order_relaxed)});  // written by a thread that is done
+  control_->broadcast(progress_.goodbye());
   control_->flush_and_stop(Deadline::after(kGoodbyeFlush));
-}
-
-Status GroupCore::expect_all_peers(std::uint64_t sequence) const {
-  const std::lock_guard lock(mutex_);
-  for (int rank = 0; rank < progress_.size(); ++rank) {
-    const auto& peer = progress_[rank];
-    if (!peer.left || peer.completed >= sequence) continue;
-    return Status(StatusCode::peer_lost,
-                  fmt::format("{} has left the group (its program destroyed it) after operation #{}, but rank {} "
-                              "called operation #{}; every rank must issue the same collectives",
-                              describe_rank(rank), peer.completed, topology_.rank, sequence));
-  }
-  return Status();
-}
-
-std::vector<int> GroupCore::not_yet_at(std::uint64_t sequence) const {
-  const std::lock_guard lock(mutex_);
-  std::vector<int> ranks;
-  for (int rank = 0; rank < topology_.size(); ++rank) {
-    const auto& peer = progress_[rank];
-    const bool reached = peer.completed >= sequence || (peer.waiting && peer.waiting->sequence >= sequence);
-    if (rank != topology_.rank && !reached) ranks.push_back(rank);
-  }
-  return ranks;
 }
 
 Status GroupCore::exchange_progress(const OpDescriptor& op, bool tell_peers) {
   if (tell_peers) {
-    {
-      const std::lock_guard lock(mutex_);
-      waiting_ = op;
-    }
-    control_->broadcast(current_heartbeat());
+    progress_.set_waiting(op);
+    control_->broadcast(progress_.heartbeat());
   }
-  const std::lock_guard lock(mutex_);
-  for (int rank = 0; rank < topology_.size(); ++rank) {
-    const auto& theirs = progress_[rank].waiting;
-    if (theirs && theirs->sequence == op.sequence && *theirs != op) {
-      return mismatch_error(topology_.rank, op, rank, *theirs);
-    }
-  }
-  return Status();
+  return progress_.compare(op);
 }
 
-void GroupCore::stop_waiting() {
-  const std::lock_guard lock(mutex_);
-  waiting_.reset();
-}
+void GroupCore::stop_waiting() { progress_.set_waiting(std::nullopt); }
 
 std::uint32_t GroupCore::publish_region(std::shared_ptr<const SharedMemory> memory) {
   const std::uint32_t id = host_->add_own_region({memory->data(), memory->size(), memory});
@@ -231,21 +148,14 @@ void GroupCore::map_peer_region(int rank, const RegionAdded& added, UniqueFd fd)
 }
 
 void GroupCore::on_control_message(int rank, ControlMessage message, UniqueFd fd) {
-  auto& peer = progress_[rank];
   if (const auto* heartbeat = std::get_if<Heartbeat>(&message)) {
-    const std::lock_guard lock(mutex_);
-    peer.completed = heartbeat->completed;
-    peer.waiting = heartbeat->waiting;
+    progress_.on_heartbeat(rank, *heartbeat);
   } else if (const auto* abort = std::get_if<Abort>(&message)) {
     // Forwarded, although the sender has sent it to the others as well: they may see our connection
     // end before they read that.
     fail(abort->reason);
   } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
-    {
-      const std::lock_guard lock(mutex_);
-      peer.completed = goodbye->completed;
-      peer.left = true;
-    }
+    progress_.on_goodbye(rank, *goodbye);
     host_->ring_bell();  // ranks that wait for this one check again
   } else if (const auto* added = std::get_if<RegionAdded>(&message)) {
     map_peer_region(rank, *added, std::move(fd));
@@ -256,11 +166,8 @@ void GroupCore::on_control_message(int rank, ControlMessage message, UniqueFd fd
 
 void GroupCore::on_control_closed(int rank, const std::string& how) {
   const auto& member = topology_.member(rank);
-  mark_gone(rank);
-  {
-    const std::lock_guard lock(mutex_);
-    if (progress_[rank].left) return;
-  }
+  progress_.set_gone(rank);
+  if (progress_.has_left(rank)) return;
   const bool same_host = member.host_index == topology_.me().host_index;
   fail(Status(StatusCode::peer_lost,
               fmt::format("{} was lost: {} without a goodbye{}; see that rank's output for the reason",
@@ -268,7 +175,7 @@ void GroupCore::on_control_closed(int rank, const std::string& how) {
 }
 
 void GroupCore::on_control_silent(int rank, Deadline::Duration silence) {
-  mark_gone(rank);
+  progress_.set_gone(rank);
   fail(Status(
       StatusCode::peer_lost,
       fmt::format("{} was lost: nothing heard from it for {:.1f} s (limit {:.1f} s); its process is stopped, its "
@@ -276,9 +183,6 @@ void GroupCore::on_control_silent(int rank, Deadline::Duration silence) {
                   describe_rank(rank), seconds(silence), seconds(options_.peer_timeout))));
 }
 
-Heartbeat GroupCore::current_heartbeat() {
-  const std::lock_guard lock(mutex_);
-  return Heartbeat{completed_.load(std::memory_order_relaxed), waiting_};
-}
+Heartbeat GroupCore::current_heartbeat() { return progress_.heartbeat(); }
 
 }  // namespace lockstep

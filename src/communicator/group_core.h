@@ -6,13 +6,11 @@
 // calls the ControlEvents.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +21,7 @@
 #include "communicator/control/control_plane.h"
 #include "communicator/failure_state.h"
 #include "communicator/operation_timer.h"
+#include "communicator/peer_progress.h"
 #include "lockstep/rendezvous/init_options.h"
 #include "transport/mesh.h"
 
@@ -57,10 +56,8 @@ class GroupCore final : public ControlEvents {
   // Sends a goodbye and closes the connections.
   void leave();
 
-  // Ok if all peers can still reach collective `sequence`; otherwise the error names a rank that has left the group.
-  Status expect_all_peers(std::uint64_t sequence) const;
-  // Ranks that, as far as is known, have not reached `sequence`.
-  std::vector<int> not_yet_at(std::uint64_t sequence) const;
+  // How far the ranks have come.
+  const PeerProgress& progress() const { return progress_; }
   // Compares `op` with what the peers wait in. `tell_peers`: first tells them that this rank waits in `op`.
   Status exchange_progress(const OpDescriptor& op, bool tell_peers);
   void stop_waiting();
@@ -75,18 +72,8 @@ class GroupCore final : public ControlEvents {
   Heartbeat current_heartbeat() override;
 
  private:
-  struct PeerProgress {
-    std::uint64_t completed = 0;
-    std::optional<OpDescriptor> waiting;
-    bool left = false;  // sent a goodbye after `completed`
-    bool gone = false;  // its connection has ended, or it is silent
-  };
-
   // After a failed operation: ensures that no peer that can still be reached accesses our memory any more.
   void withdraw_from_host();
-  void mark_gone(int rank);
-  // If ranks called different operations: `status` with what this rank called before.
-  Status with_history(const Status& status) const;
   void map_peer_region(int rank, const RegionAdded& added, UniqueFd fd);
 
   // Constant after construction.
@@ -100,16 +87,11 @@ class GroupCore final : public ControlEvents {
 
   // Own synchronisation.
   FailureState failure_;
-  std::atomic<std::uint64_t> completed_{0};  // written by the thread that runs collectives
+  PeerProgress progress_;
   std::atomic<bool> left_{false};
 
-  // Owned by the thread that runs the current collective.
-  std::array<OpDescriptor, 3> history_;  // the latest operations completed here, each at its sequence number modulo 3
-
-  mutable std::mutex mutex_;
-  RankVector<PeerProgress> progress_;    // guarded by mutex_
-  std::optional<OpDescriptor> waiting_;  // guarded by mutex_; the collective that waits long here
-  std::function<void()> on_failure_;     // guarded by mutex_
+  std::mutex mutex_;
+  std::function<void()> on_failure_;  // guarded by mutex_
 
   std::unique_ptr<ControlPlane> control_;  // last: its thread uses everything above
 };

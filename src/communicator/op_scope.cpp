@@ -26,7 +26,7 @@ Status OpScope::check(std::span<const int> waiting_for) {
     LOCKSTEP_RETURN_IF_ERROR(core_.exchange_progress(op_, !told_peers_));
     if (!told_peers_) told_peers_ = Deadline::Clock::now();
   }
-  LOCKSTEP_RETURN_IF_ERROR(core_.expect_all_peers(op_.sequence));
+  LOCKSTEP_RETURN_IF_ERROR(core_.progress().expect_all(op_.sequence));
   if (deadline().expired()) return timeout_error(waiting_for);
   warn_when_due(waiting_for);
   return Status();
@@ -34,7 +34,7 @@ Status OpScope::check(std::span<const int> waiting_for) {
 
 // Ranks that have not reached the operation are the cause; a rank that we wait for may itself wait for them.
 std::string OpScope::name_missing(std::span<const int> waiting_for) const {
-  auto missing = core_.not_yet_at(op_.sequence);
+  auto missing = core_.progress().not_yet_at(op_.sequence);
   const bool not_reached = !missing.empty();
   if (!not_reached) missing.assign(waiting_for.begin(), waiting_for.end());
   std::vector<std::string> names;

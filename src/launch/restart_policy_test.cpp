@@ -7,7 +7,7 @@ namespace lockstep::launch {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(RestartPolicy, RestartsUntilTheyAreUsedUp) {
   EXPECT_TRUE(decide_restart(0, 0, 2, 0).restart);

@@ -33,7 +33,7 @@ void expect_exact_length(const std::string& bytes, Parser parse) {
 TEST(MemberRecord, ClaimsAreReadOneAfterTheOther) {
   const auto parsed = parse_member_records(format(sample(0)) + format(sample(7)));
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-  EXPECT_THAT(*parsed, testing::ElementsAre(sample(0), sample(7)));
+  EXPECT_THAT(*parsed, ::testing::ElementsAre(sample(0), sample(7)));
   EXPECT_TRUE(parse_member_records("")->empty());
   expect_exact_length(format(sample(1)), parse_member_records);
 }

@@ -24,7 +24,7 @@ TEST(Partition, ReachingOnlySomeRanksOfAHostIsNotEnough) {
   EXPECT_THAT(partition_into_hosts({{}, {0}, {1}, {1, 2}}), ElementsAre(0, 0, 1, 1));
 }
 
-class Probe : public testing::Test {
+class Probe : public ::testing::Test {
  protected:
   const MemberRecord self_ = claim_rank(1, 2, "");
   MemberRecord peer_ = claim_rank(0, 2, "");

@@ -36,7 +36,7 @@ Placement place(const Variables& variables) {
   return placement.ok() ? *placement : Placement();
 }
 
-std::string error_of(const Variables& variables) {
+std::string scheduler_error_of(const Variables& variables) {
   const auto placement = find_placement({}, environment_of(variables));
   EXPECT_FALSE(placement.ok());
   return placement.status().message();
@@ -83,12 +83,12 @@ TEST(SchedulerEnvironment, OneHostMeetsOnLoopback) {
 
 TEST(SchedulerEnvironment, TheShellOfABatchJobIsNotARank) {
   const Variables shell = {{"SLURM_JOB_ID", "4711"}, {"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}};
-  EXPECT_THAT(error_of(shell), AllOf(HasSubstr("not set: RANK"), HasSubstr("inside job 4711 of Slurm"),
-                                     HasSubstr("start the program with `srun`")));
+  EXPECT_THAT(scheduler_error_of(shell), AllOf(HasSubstr("not set: RANK"), HasSubstr("inside job 4711 of Slurm"),
+                                               HasSubstr("start the program with `srun`")));
   // Slurm's numbers for the batch script and for an interactive shell.
-  EXPECT_THAT(error_of(changed(shell, {{"SLURM_STEP_ID", "4294967291"}})), HasSubstr("inside job 4711"));
-  EXPECT_THAT(error_of(changed(shell, {{"SLURM_STEP_ID", "4294967290"}})), HasSubstr("inside job 4711"));
-  EXPECT_THAT(error_of({}), Not(HasSubstr("Slurm")));
+  EXPECT_THAT(scheduler_error_of(changed(shell, {{"SLURM_STEP_ID", "4294967291"}})), HasSubstr("inside job 4711"));
+  EXPECT_THAT(scheduler_error_of(changed(shell, {{"SLURM_STEP_ID", "4294967290"}})), HasSubstr("inside job 4711"));
+  EXPECT_THAT(scheduler_error_of({}), Not(HasSubstr("Slurm")));
 }
 
 TEST(SchedulerEnvironment, IsLaunchedIfALauncherDefinesTheRank) {
@@ -112,7 +112,7 @@ TEST(SchedulerEnvironment, TheUsersVariablesTakePrecedence) {
   EXPECT_EQ(other_master.master_port, 29400);
   EXPECT_EQ(place(changed(kSlurm, {{"MASTER_PORT", "29400"}})).master_host, "node07");
   // Setting only half of them is a mistake, not a request to take the rest from Slurm.
-  EXPECT_THAT(error_of(changed(kSlurm, {{"RANK", "0"}})), HasSubstr("not set: WORLD_SIZE"));
+  EXPECT_THAT(scheduler_error_of(changed(kSlurm, {{"RANK", "0"}})), HasSubstr("not set: WORLD_SIZE"));
   const auto in_code = find_placement({.rank = 0, .world_size = 1}, environment_of(kSlurm));
   ASSERT_TRUE(in_code.ok());
   EXPECT_EQ(in_code->world_size, 1);
@@ -137,11 +137,13 @@ TEST(SchedulerEnvironment, Pmi) {
 
 TEST(SchedulerEnvironment, SeveralHostsWithoutAListNeedMasterAddr) {
   const auto several = changed(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}});
-  EXPECT_THAT(error_of(several), AllOf(HasSubstr("Open MPI started this process as rank 2 of 4 on several hosts"),
-                                       HasSubstr("set MASTER_ADDR")));
+  EXPECT_THAT(
+      scheduler_error_of(several),
+      AllOf(HasSubstr("Open MPI started this process as rank 2 of 4 on several hosts"), HasSubstr("set MASTER_ADDR")));
   EXPECT_EQ(place(changed(several, {{"MASTER_ADDR", "a"}})).master_host, "a");
   EXPECT_EQ(place(changed(several, {{"SLURM_JOB_NODELIST", "b[1-2]"}})).master_host, "b1");
-  EXPECT_THAT(error_of(without(without(kMpich, "MPI_LOCALNRANKS"), "MPI_LOCALRANKID")), HasSubstr("set MASTER_ADDR"));
+  EXPECT_THAT(scheduler_error_of(without(without(kMpich, "MPI_LOCALNRANKS"), "MPI_LOCALRANKID")),
+              HasSubstr("set MASTER_ADDR"));
 }
 
 TEST(SchedulerEnvironment, TheInnerLauncherCounts) {
@@ -153,19 +155,21 @@ TEST(SchedulerEnvironment, TheInnerLauncherCounts) {
 }
 
 TEST(SchedulerEnvironment, PartialAndContradictoryVariablesAreNamed) {
-  EXPECT_THAT(error_of(without(kSlurm, "SLURM_PROCID")),
+  EXPECT_THAT(scheduler_error_of(without(kSlurm, "SLURM_PROCID")),
               AllOf(HasSubstr("a job of Slurm"), HasSubstr("SLURM_PROCID is not set")));
-  EXPECT_THAT(error_of({{"OMPI_COMM_WORLD_RANK", "0"}}), HasSubstr("OMPI_COMM_WORLD_SIZE is not set"));
-  EXPECT_THAT(error_of({{"PMI_SIZE", "2"}}), HasSubstr("PMI_RANK is not set"));
-  EXPECT_THAT(error_of(changed(kSlurm, {{"SLURM_PROCID", "6"}})),
+  EXPECT_THAT(scheduler_error_of({{"OMPI_COMM_WORLD_RANK", "0"}}), HasSubstr("OMPI_COMM_WORLD_SIZE is not set"));
+  EXPECT_THAT(scheduler_error_of({{"PMI_SIZE", "2"}}), HasSubstr("PMI_RANK is not set"));
+  EXPECT_THAT(scheduler_error_of(changed(kSlurm, {{"SLURM_PROCID", "6"}})),
               HasSubstr("SLURM_PROCID is 6, but SLURM_STEP_NUM_TASKS is 6; expected a rank from 0 to 5"));
-  EXPECT_THAT(error_of(changed(kSlurm, {{"SLURM_PROCID", "x"}})), HasSubstr("SLURM_PROCID is 'x'; expected a whole"));
-  EXPECT_THAT(error_of(changed(kSlurm, {{"SLURM_STEP_NUM_NODES", "7"}})), HasSubstr("6 ranks are on 7 hosts"));
-  EXPECT_THAT(error_of(changed(kSlurm, {{"SLURM_STEP_NODELIST", "node[07-"}})),
+  EXPECT_THAT(scheduler_error_of(changed(kSlurm, {{"SLURM_PROCID", "x"}})),
+              HasSubstr("SLURM_PROCID is 'x'; expected a whole"));
+  EXPECT_THAT(scheduler_error_of(changed(kSlurm, {{"SLURM_STEP_NUM_NODES", "7"}})),
+              HasSubstr("6 ranks are on 7 hosts"));
+  EXPECT_THAT(scheduler_error_of(changed(kSlurm, {{"SLURM_STEP_NODELIST", "node[07-"}})),
               AllOf(HasSubstr("SLURM_STEP_NODELIST"), HasSubstr("brackets do not match")));
-  EXPECT_THAT(error_of(changed(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "4"}})),
+  EXPECT_THAT(scheduler_error_of(changed(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "4"}})),
               HasSubstr("OMPI_COMM_WORLD_LOCAL_RANK is 4, but there are 4 ranks on this host"));
-  EXPECT_THAT(error_of(changed(kMpich, {{"MPI_LOCALNRANKS", "5"}})),
+  EXPECT_THAT(scheduler_error_of(changed(kMpich, {{"MPI_LOCALNRANKS", "5"}})),
               HasSubstr("MPI_LOCALNRANKS is 5, but PMI_SIZE is 4"));
 }
 

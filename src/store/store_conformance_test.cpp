@@ -19,8 +19,8 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // One shared store, and as many clients of it as a test needs.
 class Backend {
@@ -93,7 +93,7 @@ Kind kind(const char* name) {
   return {name, [](const StoreLimits& limits) { return std::make_unique<B>(limits); }};
 }
 
-class StoreConformance : public testing::TestWithParam<Kind> {
+class StoreConformance : public ::testing::TestWithParam<Kind> {
  protected:
   std::shared_ptr<Store> client() {
     if (!backend_) backend_ = GetParam().make(limits_);
@@ -335,10 +335,10 @@ TEST_P(StoreConformance, LimitsAreNamedAndChangeNothing) {
 TEST_P(StoreConformance, DescribesItself) { EXPECT_THAT(client()->describe(), HasSubstr("the store ")); }
 
 INSTANTIATE_TEST_SUITE_P(Stores, StoreConformance,
-                         testing::Values(kind<MemoryBackend>("memory"), kind<FileBackend>("file"),
-                                         kind<TcpBackend>("tcp"), kind<PrefixBackend<MemoryBackend>>("prefix_memory"),
-                                         kind<PrefixBackend<FileBackend>>("prefix_file"),
-                                         kind<PrefixBackend<TcpBackend>>("prefix_tcp")),
+                         ::testing::Values(kind<MemoryBackend>("memory"), kind<FileBackend>("file"),
+                                           kind<TcpBackend>("tcp"), kind<PrefixBackend<MemoryBackend>>("prefix_memory"),
+                                           kind<PrefixBackend<FileBackend>>("prefix_file"),
+                                           kind<PrefixBackend<TcpBackend>>("prefix_tcp")),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

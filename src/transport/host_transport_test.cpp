@@ -28,7 +28,7 @@ class UntilDeadline final : public WaitScope {
   const Deadline deadline_;
 };
 
-class LeavingAFailedOperation : public testing::Test {
+class LeavingAFailedOperation : public ::testing::Test {
  protected:
   HostTransport& rank(std::size_t r) { return *meshes_[r].host; }
   // Rank r begins an operation.

@@ -18,14 +18,14 @@ std::vector<std::vector<std::uint64_t>> run_all(const std::vector<std::shared_pt
     for (const auto& call : calls) {
       const auto output = run_and_check(group, call, values, buffers, exact);
       mine.push_back(XXH3_64bits(output.data(), output.size()));
-      if (testing::Test::HasFailure()) return;  // one wrong call is enough to read
+      if (::testing::Test::HasFailure()) return;  // one wrong call is enough to read
     }
     group.barrier();
   });
   return hashes;
 }
 
-std::string test_name(const testing::TestParamInfo<Conformance::ParamType>& info) {
+std::string test_name(const ::testing::TestParamInfo<Conformance::ParamType>& info) {
   return fmt::format("{}_{}", to_string(std::get<0>(info.param)), std::get<1>(info.param));
 }
 

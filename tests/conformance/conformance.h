@@ -14,7 +14,7 @@
 
 namespace lockstep::conformance {
 
-class Conformance : public testing::TestWithParam<std::tuple<Connection, int>> {
+class Conformance : public ::testing::TestWithParam<std::tuple<Connection, int>> {
  protected:
   Connection connection() const { return std::get<0>(GetParam()); }
   int size() const { return std::get<1>(GetParam()); }
@@ -39,6 +39,6 @@ std::vector<std::vector<std::uint64_t>> run_all(const std::vector<std::shared_pt
                                                 const std::vector<Call>& calls, Values& values, bool exact = true);
 
 // For INSTANTIATE_TEST_SUITE_P.
-std::string test_name(const testing::TestParamInfo<Conformance::ParamType>& info);
+std::string test_name(const ::testing::TestParamInfo<Conformance::ParamType>& info);
 
 }  // namespace lockstep::conformance

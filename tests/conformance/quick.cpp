@@ -3,8 +3,8 @@
 
 namespace lockstep::conformance {
 
-using testing::Combine;
-using testing::Values;
+using ::testing::Combine;
+using ::testing::Values;
 
 INSTANTIATE_TEST_SUITE_P(OneHost, Conformance, Combine(Values(Connection::threads, Connection::shm), Values(1, 2, 3)),
                          test_name);

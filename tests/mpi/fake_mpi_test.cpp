@@ -17,7 +17,7 @@ using ::testing::Not;
 
 // Sums over the world of one rank, twice, and prints what went wrong.
 LOCKSTEP_PROCESS_ROLE(fake_rank) {
-  for (int group = 0; group < 2; ++group) {
+  for (int round = 0; round < 2; ++round) {
     auto world = MpiCommunicator::create_world("mpi", {.init_timeout = std::chrono::seconds(2)});
     if (!world.ok()) {
       std::cout << world.status().to_string() << std::endl;
@@ -29,7 +29,7 @@ LOCKSTEP_PROCESS_ROLE(fake_rank) {
     auto group = (*world)->new_group(ranks, "again");
     (*group)->submit(Operation::all_reduce(Buffer(std::span(data)))).wait();
     if (data[999] != 2.5F) return 1;
-    std::cout << (*world)->describe() << "group " << group << std::endl;
+    std::cout << (*world)->describe() << "round " << round << std::endl;
   }
   return 0;
 }
@@ -56,12 +56,12 @@ std::string run_fake(const std::string& role, Environment variables, int exit_co
 
 TEST(FakeMpi, StartsOnceAndIsFinalisedWhenTheProcessExits) {
   EXPECT_THAT(run_fake("fake_rank", {}, 0),
-              AllOf(HasSubstr("over Fake MPI 1.0"), HasSubstr("group 1"), HasSubstr("finalised")));
+              AllOf(HasSubstr("over Fake MPI 1.0"), HasSubstr("round 1"), HasSubstr("finalised")));
 }
 
 TEST(FakeMpi, IsNotFinalisedIfTheProgramStartedIt) {
   EXPECT_THAT(run_fake("fake_rank", {{"FAKE_MPI_BY_PROGRAM", "1"}, {"FAKE_MPI_THREADS", "2"}}, 0),
-              AllOf(HasSubstr("group 1"), Not(HasSubstr("finalised"))));
+              AllOf(HasSubstr("round 1"), Not(HasSubstr("finalised"))));
 }
 
 TEST(FakeMpi, WithoutThreadsIsRefused) {

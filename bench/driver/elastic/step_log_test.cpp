@@ -6,8 +6,8 @@
 namespace lockstep::bench {
 namespace {
 
-using testing::ElementsAre;
-using testing::Pair;
+using ::testing::ElementsAre;
+using ::testing::Pair;
 
 constexpr std::int64_t kMs = 1'000'000;
 

@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using handshake::MessageType;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 const ConnectionIdentity kIdentity{"data", "group-1", 2, 5, 1};
 
@@ -205,7 +205,7 @@ TEST(Connector, ReportsARefusalThatWasSentBeforeItsHello) {
   EXPECT_THAT(status.message(), HasSubstr("too many"));
 }
 
-class Environment : public testing::Test {
+class Environment : public ::testing::Test {
  protected:
   void SetUp() override { clear(); }
   void TearDown() override { clear(); }

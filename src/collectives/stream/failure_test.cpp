@@ -117,12 +117,12 @@ TEST_F(StreamToTest, AConnectionThatClosesInTheMiddleOfTheBytesNamesTheRank) {
   EXPECT_EQ(status.message(), "rank 1 closed its data connection");
 }
 
-struct Algorithm {
+struct FailingAlgorithm {
   const char* name;
   StreamFunction function;
 };
 
-class StreamFailureOf : public ::testing::TestWithParam<Algorithm> {};
+class StreamFailureOf : public ::testing::TestWithParam<FailingAlgorithm> {};
 
 TEST_P(StreamFailureOf, APeerThatNeverTakesPartIsNamedAtTheDeadline) {
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{400}, kLarge}) {
@@ -189,8 +189,9 @@ TEST_P(StreamFailureOf, StopEndsTheWait) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, StreamFailureOf,
-                         ::testing::Values(Algorithm{"ring", stream_ring}, Algorithm{"direct", stream_direct},
-                                           Algorithm{"small", stream_small}),
+                         ::testing::Values(FailingAlgorithm{"ring", stream_ring},
+                                           FailingAlgorithm{"direct", stream_direct},
+                                           FailingAlgorithm{"small", stream_small}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace lockstep::launch {
 namespace {
 
-class RosterFileTest : public testing::Test {
+class RosterFileTest : public ::testing::Test {
  protected:
   // As ranks do.
   void replace(const std::string& text) const {

@@ -6,8 +6,8 @@
 namespace lockstep::launch {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 TEST(CoreBinding, DividesTheCoresEquallyAndLeavesTheRemainder) {
   const std::vector<Core> five = {{0, 0, 0}, {1, 0, 1}, {2, 0, 2}, {3, 0, 3}, {4, 0, 4}};

@@ -8,8 +8,8 @@
 namespace lockstep::launch {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
 Result<RunOptions> parse(const std::vector<std::string>& arguments, const Variables& variables = {}) {

@@ -8,7 +8,7 @@
 namespace lockstep::launch {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 std::vector<std::string> split(const std::vector<std::string>& pieces) {
   std::vector<std::string> lines;

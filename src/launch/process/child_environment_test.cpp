@@ -6,10 +6,10 @@
 namespace lockstep::launch {
 namespace {
 
-using testing::Contains;
-using testing::Each;
-using testing::Not;
-using testing::StartsWith;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 Round second_of_two_nodes() {
   return {.number = 1,

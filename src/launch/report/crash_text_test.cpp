@@ -6,8 +6,8 @@
 namespace lockstep::launch {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 TEST(CrashText, ReadsAnUncaughtException) {
   const auto crash = parse_crash_report(

@@ -8,9 +8,9 @@
 namespace lockstep::launch {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
-using testing::SizeIs;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
 
 struct Spec {
   int rank;

@@ -19,30 +19,32 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-Deadline soon() { return Deadline::after(30s); }
+Deadline server_deadline() { return Deadline::after(30s); }
 
-class TcpServer : public testing::Test {
+class TcpServer : public ::testing::Test {
  protected:
   void start() {
     options_.secret = secret_;
     server_ = TcpStoreServer::start(options_).value();
     address_ = resolve("127.0.0.1", server_->port())->front();
   }
-  std::shared_ptr<Store> client() { return TcpStore::connect("127.0.0.1", server_->port(), secret_, soon()).value(); }
+  std::shared_ptr<Store> client() {
+    return TcpStore::connect("127.0.0.1", server_->port(), secret_, server_deadline()).value();
+  }
   // Connected, nothing sent.
-  UniqueFd raw() { return connect_to(address_, soon()).value(); }
+  UniqueFd raw() { return connect_to(address_, server_deadline()).value(); }
   // Past the handshake.
   UniqueFd authenticated() {
     UniqueFd fd = raw();
     ConnectionIdentity identity;
     identity.role = "store";
-    EXPECT_TRUE(authenticate_as_connector(fd.get(), secret_, identity, soon()).ok());
+    EXPECT_TRUE(authenticate_as_connector(fd.get(), secret_, identity, server_deadline()).ok());
     return fd;
   }
   // True once the server has closed this connection.
-  static bool is_dropped(int fd, Deadline deadline = soon()) {
+  static bool is_dropped(int fd, Deadline deadline = server_deadline()) {
     std::byte sink[4096];
     while (wait_ready(fd, POLLIN, deadline).ok()) {
       const ssize_t got = ::recv(fd, sink, sizeof(sink), 0);
@@ -52,8 +54,8 @@ class TcpServer : public testing::Test {
   }
   void expect_alive() {
     const auto store = client();
-    EXPECT_TRUE(store->set("alive", "yes", soon()).ok());
-    EXPECT_EQ(store->get("alive", soon()).value(), "yes");
+    EXPECT_TRUE(store->set("alive", "yes", server_deadline()).ok());
+    EXPECT_EQ(store->get("alive", server_deadline()).value(), "yes");
   }
 
   const Secret secret_{"server test"};
@@ -109,16 +111,16 @@ TEST_F(TcpServer, WorksOverIPv6) {
   options_.host = "::1";
   options_.secret = secret_;
   server_ = TcpStoreServer::start(options_).value();
-  const auto store = TcpStore::connect("[::1]", server_->port(), secret_, soon());
+  const auto store = TcpStore::connect("[::1]", server_->port(), secret_, server_deadline());
   ASSERT_TRUE(store.ok()) << store.status().to_string();
-  EXPECT_EQ((*store)->add("n", 1, soon()).value(), 1);
+  EXPECT_EQ((*store)->add("n", 1, server_deadline()).value(), 1);
 }
 
 TEST_F(TcpServer, RefusesAWrongSecretAndNone) {
   start();
   for (const Secret& wrong : {Secret("wrong"), Secret()}) {
     const auto began = Deadline::Clock::now();
-    const auto store = TcpStore::connect("127.0.0.1", server_->port(), wrong, soon());
+    const auto store = TcpStore::connect("127.0.0.1", server_->port(), wrong, server_deadline());
     ASSERT_FALSE(store.ok());
     EXPECT_EQ(store.status().code(), StatusCode::unauthenticated);
     EXPECT_THAT(store.status().message(), HasSubstr(address_.to_string()));
@@ -131,14 +133,14 @@ TEST_F(TcpServer, RefusesAProofThatIsNotForThisConnection) {
   start();
   const handshake::Hello hello{.identity = {.role = "store", .group = {}}};
   const auto challenged = [&](int fd) {
-    EXPECT_TRUE(send_all(fd, handshake::format_hello(hello), soon()).ok());
+    EXPECT_TRUE(send_all(fd, handshake::format_hello(hello), server_deadline()).ok());
     Bytes challenge(handshake::kHeaderBytes + handshake::kNonceBytes + handshake::kMacBytes);
-    EXPECT_TRUE(receive_all(fd, challenge, soon()).ok());
+    EXPECT_TRUE(receive_all(fd, challenge, server_deadline()).ok());
     return handshake::parse_challenge(std::span(challenge).subspan(handshake::kHeaderBytes)).value();
   };
   const auto answer_of = [&](int fd) {
     Bytes header(handshake::kHeaderBytes);
-    EXPECT_TRUE(receive_all(fd, header, soon()).ok());
+    EXPECT_TRUE(receive_all(fd, header, server_deadline()).ok());
     return handshake::parse_header(header)->type;
   };
   const UniqueFd good = raw();
@@ -147,17 +149,17 @@ TEST_F(TcpServer, RefusesAProofThatIsNotForThisConnection) {
       handshake::compute_mac(secret_, handshake::Side::connector, hello.nonce, challenge.nonce, hello.identity));
   const UniqueFd replayed = raw();
   challenged(replayed.get());
-  ASSERT_TRUE(send_all(replayed.get(), proof, soon()).ok());
+  ASSERT_TRUE(send_all(replayed.get(), proof, server_deadline()).ok());
   EXPECT_EQ(answer_of(replayed.get()), handshake::MessageType::refused);
   EXPECT_TRUE(is_dropped(replayed.get()));
 
   const UniqueFd reflected = raw();
   const auto own = challenged(reflected.get());
-  ASSERT_TRUE(send_all(reflected.get(), handshake::format_proof(own.mac), soon()).ok());
+  ASSERT_TRUE(send_all(reflected.get(), handshake::format_proof(own.mac), server_deadline()).ok());
   EXPECT_EQ(answer_of(reflected.get()), handshake::MessageType::refused);
   EXPECT_TRUE(is_dropped(reflected.get()));
 
-  ASSERT_TRUE(send_all(good.get(), proof, soon()).ok());
+  ASSERT_TRUE(send_all(good.get(), proof, server_deadline()).ok());
   EXPECT_EQ(answer_of(good.get()), handshake::MessageType::accepted);
 }
 
@@ -166,11 +168,11 @@ TEST_F(TcpServer, RefusesAnotherVersionAndNamesBoth) {
   Bytes hello = handshake::format_hello({.identity = {.role = "store", .group = {}}});
   hello[4] = std::byte{7};
   const UniqueFd fd = raw();
-  ASSERT_TRUE(send_all(fd.get(), hello, soon()).ok());
+  ASSERT_TRUE(send_all(fd.get(), hello, server_deadline()).ok());
   Bytes header(handshake::kHeaderBytes);
-  ASSERT_TRUE(receive_all(fd.get(), header, soon()).ok());
+  ASSERT_TRUE(receive_all(fd.get(), header, server_deadline()).ok());
   Bytes payload(handshake::parse_header(header)->payload_bytes);
-  ASSERT_TRUE(receive_all(fd.get(), payload, soon()).ok());
+  ASSERT_TRUE(receive_all(fd.get(), payload, server_deadline()).ok());
   const auto refusal = handshake::parse_refused(payload);
   ASSERT_TRUE(refusal.ok());
   EXPECT_THAT(refusal->status.message(), HasSubstr("version 7"));
@@ -182,7 +184,7 @@ TEST_F(TcpServer, RefusesConnectionsThatAreNotForAStore) {
   const UniqueFd fd = raw();
   ConnectionIdentity identity;
   identity.role = "data";
-  const Status status = authenticate_as_connector(fd.get(), secret_, identity, soon());
+  const Status status = authenticate_as_connector(fd.get(), secret_, identity, server_deadline());
   EXPECT_EQ(status.code(), StatusCode::protocol_error);
   EXPECT_THAT(status.message(), HasSubstr("this is a store"));
 }
@@ -198,14 +200,14 @@ TEST_F(TcpServer, DropsGarbageBeforeAndAfterTheHandshake) {
     garbage[0] = std::byte{'G'};
     const UniqueFd before = raw();
     // The server may close while this is being sent.
-    [[maybe_unused]] const Status sent = send_all(before.get(), garbage, soon());
+    [[maybe_unused]] const Status sent = send_all(before.get(), garbage, server_deadline());
     EXPECT_TRUE(is_dropped(before.get()));
     garbage[4] = std::byte{0xFF};  // no such operation
     const UniqueFd after = authenticated();
-    [[maybe_unused]] const Status sent_too = send_all(after.get(), garbage, soon());
+    [[maybe_unused]] const Status sent_too = send_all(after.get(), garbage, server_deadline());
     EXPECT_TRUE(is_dropped(after.get()));
   }
-  EXPECT_TRUE(good->set("still", "here", soon()).ok());
+  EXPECT_TRUE(good->set("still", "here", server_deadline()).ok());
 }
 
 TEST_F(TcpServer, DropsAMalformedBody) {
@@ -213,7 +215,7 @@ TEST_F(TcpServer, DropsAMalformedBody) {
   Bytes frame = store_protocol::format_request({.id = 1, .keys = {"key"}, .value = "value", .expected = {}});
   frame[store_protocol::kHeaderBytes] = std::byte{0xFF};  // a key longer than the frame
   const UniqueFd fd = authenticated();
-  ASSERT_TRUE(send_all(fd.get(), frame, soon()).ok());
+  ASSERT_TRUE(send_all(fd.get(), frame, server_deadline()).ok());
   EXPECT_TRUE(is_dropped(fd.get()));
   expect_alive();
 }
@@ -227,8 +229,8 @@ TEST_F(TcpServer, DropsTheSameIdWaitingTwice) {
                                                       .expected = {},
                                                       .timeout_us = 60'000'000});
   const UniqueFd fd = authenticated();
-  ASSERT_TRUE(send_all(fd.get(), frame, soon()).ok());
-  ASSERT_TRUE(send_all(fd.get(), frame, soon()).ok());
+  ASSERT_TRUE(send_all(fd.get(), frame, server_deadline()).ok());
+  ASSERT_TRUE(send_all(fd.get(), frame, server_deadline()).ok());
   EXPECT_TRUE(is_dropped(fd.get()));
   expect_alive();
 }
@@ -237,8 +239,9 @@ TEST_F(TcpServer, AnOversizeRequestIsRefusedAndItsBytesSkipped) {
   options_.limits.max_value_bytes = 1000;
   start();
   const auto store = client();
-  EXPECT_EQ(store->set("big", std::string(std::size_t{8} << 20, 'x'), soon()).code(), StatusCode::resource_exhausted);
-  EXPECT_TRUE(store->set("small", "x", soon()).ok()) << "the same connection still works";
+  EXPECT_EQ(store->set("big", std::string(std::size_t{8} << 20, 'x'), server_deadline()).code(),
+            StatusCode::resource_exhausted);
+  EXPECT_TRUE(store->set("small", "x", server_deadline()).ok()) << "the same connection still works";
 }
 
 TEST_F(TcpServer, DropsClientsThatNeverProveTheSecret) {
@@ -247,9 +250,9 @@ TEST_F(TcpServer, DropsClientsThatNeverProveTheSecret) {
   const UniqueFd silent = raw();
   const UniqueFd half = raw();
   const Bytes hello = handshake::format_hello({.identity = {.role = "store", .group = {}}});
-  ASSERT_TRUE(send_all(half.get(), std::span(hello).first(7), soon()).ok());
+  ASSERT_TRUE(send_all(half.get(), std::span(hello).first(7), server_deadline()).ok());
   const UniqueFd challenged = raw();
-  ASSERT_TRUE(send_all(challenged.get(), hello, soon()).ok());
+  ASSERT_TRUE(send_all(challenged.get(), hello, server_deadline()).ok());
   expect_alive();
   for (const int fd : {silent.get(), half.get(), challenged.get()}) EXPECT_TRUE(is_dropped(fd));
 }
@@ -262,7 +265,8 @@ TEST_F(TcpServer, ASlowClientDoesNotDelayOthers) {
   std::atomic<bool> done{false};
   std::thread loris([&] {
     for (const std::byte byte : hello) {
-      if (!send_all(slow.get(), {&byte, 1}, soon()).ok() || is_dropped(slow.get(), Deadline::after(30ms))) break;
+      if (!send_all(slow.get(), {&byte, 1}, server_deadline()).ok() || is_dropped(slow.get(), Deadline::after(30ms)))
+        break;
     }
     EXPECT_TRUE(is_dropped(slow.get()));
     done = true;
@@ -276,15 +280,15 @@ TEST_F(TcpServer, CapsConnections) {
   options_.limits.max_connections = 3;
   start();
   std::vector<std::shared_ptr<Store>> clients = {client(), client(), client()};
-  const auto refused = TcpStore::connect("127.0.0.1", server_->port(), secret_, soon());
+  const auto refused = TcpStore::connect("127.0.0.1", server_->port(), secret_, server_deadline());
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), StatusCode::resource_exhausted);
   EXPECT_THAT(refused.status().message(), HasSubstr("max_connections = 3"));
   clients.pop_back();
   // The server sees the end of the third a moment later.
   Result<std::shared_ptr<TcpStore>> again = refused.status();
-  for (const Deadline deadline = soon(); !again.ok() && !deadline.expired();) {
-    again = TcpStore::connect("127.0.0.1", server_->port(), secret_, soon());
+  for (const Deadline deadline = server_deadline(); !again.ok() && !deadline.expired();) {
+    again = TcpStore::connect("127.0.0.1", server_->port(), secret_, server_deadline());
   }
   EXPECT_TRUE(again.ok());
 }
@@ -304,7 +308,7 @@ TEST_F(TcpServer, AFloodOfUnauthenticatedConnectionsDoesNotKeepOutOthers) {
 TEST_F(TcpServer, AClientThatDoesNotReadItsAnswersIsThrottledAndOthersContinue) {
   start();
   const auto good = client();
-  ASSERT_TRUE(good->set("large", std::string(std::size_t{1} << 20, 'x'), soon()).ok());
+  ASSERT_TRUE(good->set("large", std::string(std::size_t{1} << 20, 'x'), server_deadline()).ok());
   const UniqueFd deaf = authenticated();
   const Bytes get = store_protocol::format_request({.id = 1,
                                                     .op = store_protocol::Op::get,
@@ -323,15 +327,15 @@ TEST_F(TcpServer, ExecutesTheLastWillOfAClientThatEnds) {
   start();
   const auto watcher = client();
   auto dying = client();
-  EXPECT_TRUE(dying->set_last_will("dead/1", "first", soon()).value());
-  EXPECT_TRUE(dying->set_last_will("dead/1", "gone", soon()).value());
-  EXPECT_TRUE(dying->set_last_will("dead/2", "gone too", soon()).value());
-  EXPECT_TRUE(dying->withdraw_last_will("dead/2", soon()).ok());
-  EXPECT_FALSE(watcher->check(std::vector<std::string>{"dead/1"}, soon()).value());
-  std::thread waiting([&] { EXPECT_EQ(watcher->get("dead/1", soon()).value(), "gone"); });
+  EXPECT_TRUE(dying->set_last_will("dead/1", "first", server_deadline()).value());
+  EXPECT_TRUE(dying->set_last_will("dead/1", "gone", server_deadline()).value());
+  EXPECT_TRUE(dying->set_last_will("dead/2", "gone too", server_deadline()).value());
+  EXPECT_TRUE(dying->withdraw_last_will("dead/2", server_deadline()).ok());
+  EXPECT_FALSE(watcher->check(std::vector<std::string>{"dead/1"}, server_deadline()).value());
+  std::thread waiting([&] { EXPECT_EQ(watcher->get("dead/1", server_deadline()).value(), "gone"); });
   dying.reset();
   waiting.join();
-  EXPECT_FALSE(watcher->check(std::vector<std::string>{"dead/2"}, soon()).value());
+  EXPECT_FALSE(watcher->check(std::vector<std::string>{"dead/2"}, server_deadline()).value());
 }
 
 TEST_F(TcpServer, TheEndOfAWaitingClientLeavesNothingBehind) {
@@ -346,10 +350,10 @@ TEST_F(TcpServer, TheEndOfAWaitingClientLeavesNothingBehind) {
                                                          .value = {},
                                                          .expected = {},
                                                          .timeout_us = 60'000'000}),
-                         soon())
+                         server_deadline())
                     .ok());
   }
-  EXPECT_TRUE(good->set("awaited", "by no client", soon()).ok());
+  EXPECT_TRUE(good->set("awaited", "by no client", server_deadline()).ok());
   expect_alive();
 }
 

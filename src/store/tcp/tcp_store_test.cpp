@@ -18,7 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-Deadline soon() { return Deadline::after(60s); }
+Deadline client_deadline() { return Deadline::after(60s); }
 
 std::unique_ptr<TcpStoreServer> start(UniqueFd listener = {}) {
   TcpStoreServerOptions options;
@@ -32,9 +32,9 @@ TEST(TcpStoreConnect, WaitsForAServerThatStartsLater) {
   std::atomic<bool> connecting{false};
   std::thread client([&] {
     connecting = true;
-    const auto store = TcpStore::connect("127.0.0.1", port, Secret(), soon());
+    const auto store = TcpStore::connect("127.0.0.1", port, Secret(), client_deadline());
     ASSERT_TRUE(store.ok()) << store.status().to_string();
-    EXPECT_EQ((*store)->add("n", 1, soon()).value(), 1);
+    EXPECT_EQ((*store)->add("n", 1, client_deadline()).value(), 1);
   });
   while (!connecting) std::this_thread::yield();
   EXPECT_FALSE(TcpStore::connect("127.0.0.1", port, Secret(), Deadline::after(50ms)).ok());
@@ -53,7 +53,7 @@ TEST(TcpStoreConnect, ReportsTheAddressOnWhichNoProcessIsListening) {
 }
 
 TEST(TcpStoreConnect, ReportsTheHostThatCannotBeResolved) {
-  const auto store = TcpStore::connect("no-such-host.invalid", 1, Secret(), soon());
+  const auto store = TcpStore::connect("no-such-host.invalid", 1, Secret(), client_deadline());
   ASSERT_FALSE(store.ok());
   EXPECT_EQ(store.status().code(), StatusCode::unavailable);
   EXPECT_THAT(store.status().message(), HasSubstr("cannot resolve host 'no-such-host.invalid'"));
@@ -63,14 +63,14 @@ TEST(TcpStoreConnect, GivesUpOnAServerThatIsNotAStore) {
   UniqueFd listener = listen_on(resolve("127.0.0.1", 0)->front()).value();
   const std::uint16_t port = local_address(listener.get())->port();
   std::thread other([&] {
-    const auto fd = accept_from(listener.get(), soon());
+    const auto fd = accept_from(listener.get(), client_deadline());
     const std::string banner = "HTTP/1.1 400 Bad Request\r\n\r\n";
     ASSERT_TRUE(fd.ok());
-    EXPECT_TRUE(send_all(fd->get(), std::as_bytes(std::span(banner)), soon()).ok());
+    EXPECT_TRUE(send_all(fd->get(), std::as_bytes(std::span(banner)), client_deadline()).ok());
     std::byte sink[1024];
-    while (receive_all(fd->get(), sink, soon()).ok()) continue;
+    while (receive_all(fd->get(), sink, client_deadline()).ok()) continue;
   });
-  const auto store = TcpStore::connect("127.0.0.1", port, Secret(), soon());
+  const auto store = TcpStore::connect("127.0.0.1", port, Secret(), client_deadline());
   EXPECT_EQ(store.status().code(), StatusCode::protocol_error);
   other.join();
 }
@@ -78,19 +78,19 @@ TEST(TcpStoreConnect, GivesUpOnAServerThatIsNotAStore) {
 TEST(TcpStore, ReportsTheServerThatIsLost) {
   auto server = start();
   const std::string address = server->address();
-  const auto store = TcpStore::connect("127.0.0.1", server->port(), Secret(), soon()).value();
+  const auto store = TcpStore::connect("127.0.0.1", server->port(), Secret(), client_deadline()).value();
   std::vector<std::thread> waiting;
   for (int i = 0; i < 4; ++i) {
     waiting.emplace_back([&] {
-      const auto result = store->get("never", soon());
+      const auto result = store->get("never", client_deadline());
       EXPECT_EQ(result.status().code(), StatusCode::peer_lost);
       EXPECT_THAT(result.status().message(), HasSubstr(address));
     });
   }
-  EXPECT_TRUE(store->set("x", "", soon()).ok());
+  EXPECT_TRUE(store->set("x", "", client_deadline()).ok());
   server.reset();
   for (auto& thread : waiting) thread.join();
-  EXPECT_EQ(store->set("x", "", soon()).code(), StatusCode::peer_lost);
+  EXPECT_EQ(store->set("x", "", client_deadline()).code(), StatusCode::peer_lost);
 }
 
 TEST(TcpStore, GivesUpOnAServerThatDoesNotAnswer) {
@@ -98,10 +98,10 @@ TEST(TcpStore, GivesUpOnAServerThatDoesNotAnswer) {
   const std::uint16_t port = local_address(listener.get())->port();
   Result<UniqueFd> mute = Status(StatusCode::internal, "not yet");
   std::thread server([&] {
-    mute = accept_from(listener.get(), soon());
-    EXPECT_TRUE(authenticate_as_acceptor(mute->get(), Secret(), {}, soon()).ok());
+    mute = accept_from(listener.get(), client_deadline());
+    EXPECT_TRUE(authenticate_as_acceptor(mute->get(), Secret(), {}, client_deadline()).ok());
   });
-  const auto store = TcpStore::connect("127.0.0.1", port, Secret(), soon());
+  const auto store = TcpStore::connect("127.0.0.1", port, Secret(), client_deadline());
   server.join();
   ASSERT_TRUE(store.ok());
   const auto began = Deadline::Clock::now();
@@ -114,15 +114,15 @@ TEST(TcpStore, GivesUpOnAServerThatDoesNotAnswer) {
 
 TEST(TcpStore, ManyThreadsShareOneConnection) {
   auto server = start();
-  const auto store = TcpStore::connect("127.0.0.1", server->port(), Secret(), soon()).value();
+  const auto store = TcpStore::connect("127.0.0.1", server->port(), Secret(), client_deadline()).value();
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&, i] {
       for (int round = 0; round < 50; ++round) {
         const std::string key = std::to_string(i) + "/" + std::to_string(round);
         const std::string next = std::to_string((i + 1) % 8) + "/" + std::to_string(round);
-        EXPECT_TRUE(store->set(key, key, soon()).ok());
-        EXPECT_EQ(store->get(next, soon()).value(), next);
+        EXPECT_TRUE(store->set(key, key, client_deadline()).ok());
+        EXPECT_EQ(store->get(next, client_deadline()).value(), next);
         EXPECT_EQ(store->get("none", Deadline::after(0s)).status().code(), StatusCode::timed_out);
       }
     });
@@ -146,14 +146,14 @@ TEST(TcpStore, AThousandClientsMeetInOneBarrier) {
   std::vector<std::thread> clients;
   for (int i = 0; i < kClients; ++i) {
     clients.emplace_back([&] {
-      const auto store = TcpStore::connect("127.0.0.1", server->port(), options.secret, soon());
+      const auto store = TcpStore::connect("127.0.0.1", server->port(), options.secret, client_deadline());
       ASSERT_TRUE(store.ok()) << store.status().to_string();
-      const auto arrived = (*store)->add("arrived", 1, soon());
+      const auto arrived = (*store)->add("arrived", 1, client_deadline());
       ASSERT_TRUE(arrived.ok()) << arrived.status().to_string();
       if (*arrived == kClients) {
-        ASSERT_TRUE((*store)->set("go", "", soon()).ok());
+        ASSERT_TRUE((*store)->set("go", "", client_deadline()).ok());
       }
-      const Status went = (*store)->wait(std::vector<std::string>{"go"}, soon());
+      const Status went = (*store)->wait(std::vector<std::string>{"go"}, client_deadline());
       ASSERT_TRUE(went.ok()) << went.to_string();
       ++passed;
     });
