@@ -49,9 +49,9 @@ std::shared_ptr<MpiCommunicator> MpiCommunicator::make(const MpiWorld& world, co
             if (const auto watch = watched.lock()) watch->abort(reason);
           },
       .find_missing_ranks = [job] { job->supervisor->wake(); },
-      .wake = [job] { job->engine->wake(); },
+      .wake = [job] { job->engine->thread().wake(); },
       .abandon = [job](std::vector<ChannelOperation> left) { job->engine->abandon(std::move(left)); }});
-  job->engine->add(state->channel);
+  job->engine->thread().add(state->channel);
   job->supervisor->add({.key = key,
                         .name = full_name,
                         .rank = world.watch->rank(),
@@ -61,7 +61,7 @@ std::shared_ptr<MpiCommunicator> MpiCommunicator::make(const MpiWorld& world, co
 }
 
 MpiCommunicator::~MpiCommunicator() {
-  if (state_->job->engine->on_progress_thread()) {
+  if (state_->job->engine->thread().is_current()) {
     // The last owner was a continuation. The progress thread cannot wait for itself.
     std::thread([state = state_] { close(*state); }).detach();
   } else {
@@ -81,7 +81,7 @@ void MpiCommunicator::close(const State& state) {
   } else {
     MpiEngine::abandon(state.comm);
   }
-  state.job->engine->remove(state.channel);
+  state.job->engine->thread().remove(state.channel);
 }
 
 std::string MpiCommunicator::describe() const {

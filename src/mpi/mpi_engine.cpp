@@ -2,7 +2,6 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <array>
@@ -18,25 +17,15 @@ namespace lockstep::mpi {
 namespace {
 
 using Clock = Deadline::Clock;
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// How the progress thread waits while something is pending: it polls without a pause, then yields, then
-// sleeps. Training computes on the same cores.
-constexpr microseconds kSpin{20};
-constexpr microseconds kYield{1500};
-constexpr microseconds kShortSleep{50};
-constexpr microseconds kLongSleep{500};
-constexpr milliseconds kLong{20};  // after which sleeps are long
-// Nothing is pending here, but peers may wait for bytes that MPI still holds in this process.
-constexpr milliseconds kIdleSleep{20};
-constexpr milliseconds kCheckInterval{2};
 // How long a process that exits waits for the others in MPI_Finalize: if all groups were destroyed, and if one is in
 // use or has failed.
 constexpr std::chrono::minutes kFinalizeLimit{5};
 constexpr std::chrono::seconds kFinalizeLimitInDoubt{5};
 constexpr std::chrono::seconds kAfterAnEnd{2};
 constexpr milliseconds kHopelessInterval{100};
+constexpr std::chrono::microseconds kCopyPoll{50};  // while a copy of MPI_COMM_WORLD is made
 
 // What MPI may use until the process ends: never destroyed.
 struct Abandoned {
@@ -116,8 +105,7 @@ Result<std::shared_ptr<MpiEngine>> MpiEngine::acquire(const std::string& backend
 }
 
 Status MpiEngine::start(Deadline deadline) {
-  thread_ = std::thread([this] { progress(); });
-  thread_id_ = thread_.get_id();
+  thread_.start();
   auto found = std::make_shared<lockstep_mpi_world>();
   const auto before = Clock::now();
   const Status started = run(
@@ -173,20 +161,16 @@ MpiEngine::~MpiEngine() {
         "MPI", [mpi = plugin_.table] { return mpi->release(); }, Deadline::after(std::chrono::seconds(5)));
     if (!released.ok()) log_debug("{}", released.to_string());
   }
-  retire({StatusCode::closed, "MPI is not used any more"});
-  if (thread_.joinable()) thread_.join();
+  thread_.retire({StatusCode::closed, "MPI is not used any more"});
 }
 
 Status MpiEngine::run(std::string_view what, std::function<int()> call, Deadline deadline,
                       const std::function<bool()>& hopeless) {
   auto result = std::make_shared<std::promise<int>>();
   std::future<int> outcome = result->get_future();
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopping_) return {StatusCode::closed, fmt::format("{}: MPI is not used any more", what)};
-    tasks_.emplace_back([call = std::move(call), result] { result->set_value(call()); });
+  if (!thread_.post([call = std::move(call), result = std::move(result)] { result->set_value(call()); })) {
+    return {StatusCode::closed, fmt::format("{}: MPI is not used any more", what)};
   }
-  wake();
   const auto next_look = [&] {
     return hopeless ? std::min(deadline.when(), Clock::now() + kHopelessInterval) : deadline.when();
   };
@@ -219,7 +203,7 @@ Result<lockstep_mpi_comm*> MpiEngine::copy_world(Deadline deadline) {
       std::size_t received = 0;
       if (int code = mpi->test(request, &done, &received); code != 0 || done != 0) return code;
       if (deadline.expired()) return copy->timed_out = true, 0;
-      std::this_thread::sleep_for(kShortSleep);
+      std::this_thread::sleep_for(kCopyPoll);
     }
   };
   // A little longer than the loop above, whose error is more precise.
@@ -235,22 +219,6 @@ Result<lockstep_mpi_comm*> MpiEngine::copy_world(Deadline deadline) {
   }
   if (!made.ok()) return made;
   return copy->comm;
-}
-
-void MpiEngine::add(std::shared_ptr<Channel> channel) {
-  const std::lock_guard lock(mutex_);
-  channels_.push_back(std::move(channel));
-}
-
-void MpiEngine::remove(const std::shared_ptr<Channel>& channel) {
-  const std::lock_guard lock(mutex_);
-  channels_.erase(std::remove(channels_.begin(), channels_.end(), channel), channels_.end());
-}
-
-void MpiEngine::wake() {
-  const std::lock_guard lock(mutex_);
-  woken_ = true;
-  changed_.notify_all();
 }
 
 void MpiEngine::note(const Status& failure) {
@@ -285,89 +253,6 @@ void MpiEngine::abandon(lockstep_mpi_comm* communicator) {
   abandoned().communicators.push_back(communicator);
 }
 
-void MpiEngine::progress() {
-  for (;;) {
-    bool worked = run_tasks();
-    {
-      const std::lock_guard lock(mutex_);
-      if (stopping_) break;
-    }
-    bool busy = false;
-    serve_channels(&worked, &busy);
-    pause(worked, busy);
-  }
-  run_tasks();
-  const std::lock_guard lock(mutex_);
-  tasks_.clear();
-  stopped_ = true;
-  changed_.notify_all();
-}
-
-bool MpiEngine::run_tasks() {
-  std::vector<std::function<void()>> tasks;
-  {
-    const std::lock_guard lock(mutex_);
-    tasks.swap(tasks_);
-    woken_ = false;
-  }
-  for (const auto& task : tasks) task();
-  return !tasks.empty();
-}
-
-void MpiEngine::serve_channels(bool* worked, bool* busy) {
-  std::vector<std::shared_ptr<Channel>> channels;
-  {
-    const std::lock_guard lock(mutex_);
-    channels = channels_;
-  }
-  const auto now = Clock::now();
-  const bool check = now - last_check_ >= kCheckInterval;
-  if (check) last_check_ = now;
-  for (const auto& channel : channels) {
-    *worked |= channel->advance();
-    if (check && channel->busy()) channel->check();
-    *busy |= channel->busy();
-  }
-}
-
-void MpiEngine::pause(bool worked, bool busy) {
-  const auto now = Clock::now();
-  if (worked) quiet_since_ = now;
-  const auto quiet = now - quiet_since_;
-  if (busy && quiet < kSpin) return;
-  if (busy && quiet < kYield) {
-    ::sched_yield();
-    return;
-  }
-  const Clock::duration sleep = !busy ? kIdleSleep : Clock::duration(quiet < kLong ? kShortSleep : kLongSleep);
-  {
-    std::unique_lock lock(mutex_);
-    const bool woken = changed_.wait_for(lock, sleep, [this] { return woken_ || stopping_; });
-    if (woken) quiet_since_ = Clock::now();
-    if (woken || stopping_) return;
-  }
-  if (!busy && !failed_ && has_world_) mpi().advance();
-}
-
-void MpiEngine::retire(const Status& reason) {
-  std::vector<std::shared_ptr<Channel>> channels;
-  {
-    const std::lock_guard lock(mutex_);
-    channels = channels_;
-  }
-  for (const auto& channel : channels) channel->fail(reason, true);
-  std::unique_lock lock(mutex_);
-  stopping_ = true;
-  changed_.notify_all();
-  if (!changed_.wait_for(lock, std::chrono::seconds(5), [this] { return stopped_; })) {
-    log_warn("the progress thread of MPI did not stop within 5 s");
-    return;
-  }
-  lock.unlock();
-  // No thread serves them any more.
-  for (const auto& channel : channels) channel->advance();
-}
-
 // The program finalises MPI. It does so on a thread of its own; ours does it only when no group exists.
 void MpiEngine::at_finalize() {
   std::shared_ptr<MpiEngine> engine;
@@ -375,9 +260,9 @@ void MpiEngine::at_finalize() {
     const std::lock_guard lock(process().mutex);
     engine = process().current.lock();
   }
-  if (!engine || engine->on_progress_thread()) return;
+  if (!engine || engine->thread_.is_current()) return;
   engine->set_failed();
-  engine->retire(
+  engine->thread_.retire(
       {StatusCode::closed, "the program has finalised MPI while a process group was in use: destroy the group first"});
 }
 
@@ -391,20 +276,15 @@ void MpiEngine::at_exit() {
 }
 
 void MpiEngine::finish_at_exit() {
-  if (failed_ || on_progress_thread()) {
+  if (failed_ || thread_.is_current()) {
     log_debug("MPI is not finalised, because a group has failed");
     return;
   }
-  bool in_doubt = false;
-  {
-    const std::lock_guard lock(mutex_);
-    in_doubt = !channels_.empty() || doubtful_;
-  }
+  const bool in_doubt = thread_.has_channels() || doubtful_;
   const auto finalize = [this] {
     const int released = mpi().release();
     const int code = released != 0 ? released : mpi().finalize();
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
+    thread_.stop();
     return code;
   };
   // A process that has ended without MPI_Finalize never reaches it; one that reaches it ends when all have.

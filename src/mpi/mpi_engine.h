@@ -10,17 +10,16 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
-#include "mpi/channel.h"
+#include "mpi/channel_operation.h"
 #include "mpi/plugin.h"
+#include "mpi/progress_thread.h"
 #include "rendezvous/member_record.h"
 
 namespace lockstep::mpi {
@@ -32,7 +31,10 @@ class MpiEngine {
   // what to do.
   static Result<std::shared_ptr<MpiEngine>> acquire(const std::string& backend, const Environment& environment,
                                                     Deadline deadline);
-  explicit MpiEngine(Plugin plugin) : plugin_(std::move(plugin)) {}
+  explicit MpiEngine(Plugin plugin)
+      : plugin_(std::move(plugin)), thread_([this] {
+          if (!failed_ && has_world_) mpi().advance();
+        }) {}
   // Stops the thread. Only if the program started MPI: else the engine exists as long as the process.
   ~MpiEngine();
   MpiEngine(const MpiEngine&) = delete;
@@ -49,10 +51,7 @@ class MpiEngine {
   // A copy of MPI_COMM_WORLD. All processes of the job call it.
   Result<lockstep_mpi_comm*> copy_world(Deadline deadline);
 
-  // The progress thread serves the channel between add() and remove().
-  void add(std::shared_ptr<Channel> channel);
-  void remove(const std::shared_ptr<Channel>& channel);
-  void wake();
+  ProgressThread& thread() { return thread_; }
   // MPI will neither be used again nor finalised: a process was lost or requests are left behind, and MPI_Finalize may
   // wait for ever.
   void set_failed() { failed_ = true; }
@@ -66,17 +65,10 @@ class MpiEngine {
   void abandon(std::vector<ChannelOperation> operations);
   // Keeps the communicator of a group that has failed: MPI is not called for it any more.
   static void abandon(lockstep_mpi_comm* communicator);
-  bool on_progress_thread() const { return std::this_thread::get_id() == thread_id_; }
 
  private:
   Status start(Deadline deadline);
   Status check_threads() const;
-  void progress();
-  bool run_tasks();
-  void serve_channels(bool* worked, bool* busy);
-  void pause(bool worked, bool busy);
-  // Ends the progress thread's work with MPI, and all channels with `reason`.
-  void retire(const Status& reason);
   static void at_exit();
   static void at_finalize();
   void finish_at_exit();
@@ -84,25 +76,15 @@ class MpiEngine {
 
   const Plugin plugin_;
   lockstep_mpi_world world_{};  // constant after start(), which the progress thread does not wait for
-  std::thread thread_;
-  std::atomic<std::thread::id> thread_id_{};
   std::atomic<bool> failed_{false};
   std::atomic<bool> doubtful_{false};
+  bool has_world_ = false;  // owned by the progress thread: MPI has started, and moves bytes only while it is called
 
   std::mutex mutex_;
-  std::condition_variable changed_;
-  bool woken_ = false;                              // guarded by mutex_
-  bool stopping_ = false;                           // guarded by mutex_
-  bool stopped_ = false;                            // guarded by mutex_: MPI will not be called any more
-  std::vector<std::function<void()>> tasks_;        // guarded by mutex_
-  std::vector<std::shared_ptr<Channel>> channels_;  // guarded by mutex_
-  MemberRecord self_;                               // guarded by mutex_
-  std::vector<MemberRecord> processes_;             // guarded by mutex_
+  MemberRecord self_;                    // guarded by mutex_
+  std::vector<MemberRecord> processes_;  // guarded by mutex_
 
-  // Of the progress thread.
-  Deadline::Clock::time_point quiet_since_{};
-  Deadline::Clock::time_point last_check_{};
-  bool has_world_ = false;  // MPI has started: it moves bytes only while it is called
+  ProgressThread thread_;  // last: it uses what is above
 };
 
 }  // namespace lockstep::mpi

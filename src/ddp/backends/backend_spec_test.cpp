@@ -36,8 +36,8 @@ TEST(BackendSpec, EachDeviceMayHaveItsOwn) {
 }
 
 TEST(BackendSpec, ErrorsNameTheInvalidPart) {
-  const std::pair<const char*, const char*> cases[] = {{"gloo,nccl", "each needs its kind of device"},
-                                                       {"cpu:gloo,nccl", "each needs its kind of device"},
+  const std::pair<const char*, const char*> cases[] = {{"gloo,nccl", "each needs a kind of device"},
+                                                       {"cpu:gloo,nccl", "each needs a kind of device"},
                                                        {"cpu:gloo,cpu:lockstep", "\"cpu\" is given twice"},
                                                        {"cpu:", "name is missing"},
                                                        {"gloo,", "name is missing"},

@@ -110,7 +110,8 @@ at::Tensor batch_norm(const at::Tensor& input, const OptionalTensor& weight, con
 }
 
 void take_over_operator() {
-  static const std::vector<torch::Library>* libraries = [] {
+  // Never destroyed. Marked as used, so that the pointer is kept and leak checkers can follow it.
+  [[gnu::used]] static const std::vector<torch::Library>* const libraries = [] {
     auto* made = new std::vector<torch::Library>;
     // Calls usually arrive through autograd's keys, and through the others under c10::InferenceMode. The keys of
     // devices are there to detect layers that were moved.
@@ -122,7 +123,6 @@ void take_over_operator() {
     }
     return made;
   }();
-  (void)libraries;
 }
 
 struct FoundLayer {
