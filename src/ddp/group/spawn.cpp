@@ -246,8 +246,8 @@ std::optional<Children::Failure> Children::collect(std::size_t rank) {
   child.ended = true;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::nullopt;
   child.read_report();
+  const bool consequence = child.report.starts_with(kConsequence);
   std::string text = std::move(child.report);
-  const bool consequence = text.starts_with(kConsequence);
   if (!text.empty()) text.replace(0, 1, ": ");
   if (child.report_left_out > 0) text += fmt::format("... ({} bytes more)", child.report_left_out);
   const std::string end =
