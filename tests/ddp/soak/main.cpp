@@ -1,6 +1,7 @@
 // ddp_soak: trains with every feature of DDP in turn, round after round, and watches what the processes hold.
 // tools/soak starts it; CONTRIBUTING.md explains its table.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
