@@ -26,8 +26,8 @@ std::string formed_key(int rank) { return fmt::format("formed/{}", rank); }
 
 // Describes a registrant of the generation that disconnected before its group was established; empty: none.
 std::string lost_registrant(const Forming& forming, Store& store) {
-  for (const RankStore::Registrant& registrant : forming.registrants) {
-    const auto connected = forming.rank_store->is_connected(registrant);
+  for (const MemberStore::Registrant& registrant : forming.registrants) {
+    const auto connected = forming.member_store->is_connected(registrant);
     if (!connected.ok() || *connected) continue;
     const std::string formed = formed_key(forming.answer.generation.rank_of(registrant.registration.member.id));
     if (const auto is_formed = store.check(std::span(&formed, 1), Deadline::after(kFormingAnswerTime));
@@ -44,7 +44,7 @@ Status meet(const Forming& forming, Store& store, Deadline deadline) {
   std::vector<std::string> joined;
   for (std::size_t rank = 0; rank < generation.members.size(); ++rank) joined.push_back(fmt::format("joined/{}", rank));
   LOCKSTEP_RETURN_IF_ERROR(store.set(joined[static_cast<std::size_t>(generation.rank_of(forming.self))], "", deadline));
-  if (forming.rank_store == nullptr) {
+  if (forming.member_store == nullptr) {
     const auto go = store.get(kGo, deadline);
     if (!go.ok()) return go.status();
     return go->empty() ? Status() : Status(StatusCode::peer_lost, *go);
@@ -61,7 +61,7 @@ Status meet(const Forming& forming, Store& store, Deadline deadline) {
   }
 }
 
-// Closes `guarded` when a member is lost. The leader detects the loss in its rank store and reports it to the others.
+// Closes `guarded` when a member is lost. The leader detects the loss in its member store and reports it to the others.
 class LossWatch {
  public:
   LossWatch(const Forming& forming, Store& store, GuardedStore& guarded)
@@ -74,7 +74,7 @@ class LossWatch {
  private:
   void run(const Forming& forming, Store& store, GuardedStore& guarded) {
     while (!done_) {
-      if (forming.rank_store != nullptr) {
+      if (forming.member_store != nullptr) {
         if (const std::string lost = lost_registrant(forming, store); !lost.empty()) {
           (void)store.set(kLost, lost, Deadline::after(kFormingAnswerTime));
         }
@@ -104,7 +104,7 @@ Result<std::shared_ptr<Communicator>> form_group(const Forming& forming, Deadlin
   try {
     auto group = Communicator::create(guarded, rank, static_cast<int>(generation.members.size()), options);
     // If the leader has ended already, its loss ends the group, so an error here does not matter.
-    if (forming.rank_store == nullptr) (void)store->set(formed_key(rank), "", Deadline::after(kFormingAnswerTime));
+    if (forming.member_store == nullptr) (void)store->set(formed_key(rank), "", Deadline::after(kFormingAnswerTime));
     return group;
   } catch (const Error& error) {
     return error.status();

@@ -6,22 +6,26 @@
 #include <string>
 #include <vector>
 
-#include "elastic/rank_store.h"
-#include "elastic/records.h"
+#include "membership/member_store.h"
+#include "membership/records.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
 #include "lockstep/communicator/communicator.h"
 
 namespace lockstep::elastic {
 
+using membership::Answer;
+using membership::Generation;
+using membership::MemberStore;
+
 struct Forming {
   Answer answer;                 // with the generation
   std::string self;              // id of this process
-  std::shared_ptr<Store> store;  // the leader's rank store
+  std::shared_ptr<Store> store;  // the leader's member store
   CommunicatorOptions group = {};
-  // Only on the leader: its rank store and the members that registered there. Null on the others.
-  RankStore* rank_store = nullptr;
-  std::vector<RankStore::Registrant> registrants = {};
+  // Only on the leader: its member store and the members that registered there. Null on the others.
+  MemberStore* member_store = nullptr;
+  std::vector<MemberStore::Registrant> registrants = {};
 };
 
 // Blocks until the group is established, a member is lost (peer_lost, which all members get at about the same time), or

@@ -10,6 +10,8 @@
 namespace lockstep::elastic {
 namespace {
 
+using namespace membership;
+
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
@@ -60,12 +62,12 @@ class ObservedStore final : public Store {
   const std::function<void(const std::string&)> before_set_;
 };
 
-// A leader and one member, which is registered in the leader's rank store.
+// A leader and one member, which is registered in the leader's member store.
 struct Pair {
   Pair() {
-    leader.store_address = rank_store->address();
+    leader.store_address = member_store->address();
     registration = value_or_throw(RegistrationClient::begin(leader, {.member = member}, kSecret, soon()));
-    registrants = value_or_throw(rank_store->registrants());
+    registrants = value_or_throw(member_store->registrants());
     answer = {.kind = Answer::Kind::join, .generation = {.number = 1, .id = "g", .members = {leader, member}}};
   }
   Forming leaders(std::shared_ptr<Store> store) const {
@@ -73,22 +75,22 @@ struct Pair {
             .self = leader.id,
             .store = std::move(store),
             .group = {.name = "elastic"},
-            .rank_store = rank_store.get(),
+            .member_store = member_store.get(),
             .registrants = registrants};
   }
   Forming members() const {
     return {.answer = answer,
             .self = member.id,
-            .store = value_or_throw(connect_to_rank_store(leader, kSecret, soon())),
+            .store = value_or_throw(connect_to_member_store(leader, kSecret, soon())),
             .group = {.name = "elastic"}};
   }
-  bool member_is_connected() const { return value_or_throw(rank_store->is_connected(registrants.front())); }
+  bool member_is_connected() const { return value_or_throw(member_store->is_connected(registrants.front())); }
 
   Member leader{.id = "a", .host = "here", .pid = 1};
   const Member member{.id = "b", .host = "there", .pid = 2};
-  const std::unique_ptr<RankStore> rank_store = value_or_throw(RankStore::open("127.0.0.1", kSecret, leader.id));
+  const std::unique_ptr<MemberStore> member_store = value_or_throw(MemberStore::open("127.0.0.1", kSecret, leader.id));
   std::unique_ptr<RegistrationClient> registration;
-  std::vector<RankStore::Registrant> registrants;
+  std::vector<MemberStore::Registrant> registrants;
   Answer answer;
 };
 
@@ -96,11 +98,11 @@ TEST(Forming, AMemberThatDisconnectsWithAnEstablishedGroupIsNotLost) {
   Pair pair;
   std::promise<void> member_has_left;
   // The leader delays its last write. Meanwhile the member's group is established, and the member disconnects.
-  const auto slow = std::make_shared<ObservedStore>(pair.rank_store->store(), [&](const std::string& key) {
+  const auto slow = std::make_shared<ObservedStore>(pair.member_store->store(), [&](const std::string& key) {
     if (!key.ends_with("/complete/0")) return;
     ASSERT_EQ(member_has_left.get_future().wait_for(seconds(20)), std::future_status::ready);
     while (pair.member_is_connected()) std::this_thread::sleep_for(milliseconds(1));
-    std::this_thread::sleep_for(milliseconds(200));  // the leader polls its rank store many times
+    std::this_thread::sleep_for(milliseconds(200));  // the leader polls its member store many times
   });
   auto leaders = std::async(std::launch::async, [&] { return form_group(pair.leaders(slow), soon()); });
   const auto members = form_group(pair.members(), soon());
@@ -114,7 +116,7 @@ TEST(Forming, AMemberThatDisconnectsWithAnEstablishedGroupIsNotLost) {
 TEST(Forming, AMemberThatDisconnectsEarlierIsReportedAsLost) {
   Pair pair;
   auto leaders =
-      std::async(std::launch::async, [&] { return form_group(pair.leaders(pair.rank_store->store()), soon()); });
+      std::async(std::launch::async, [&] { return form_group(pair.leaders(pair.member_store->store()), soon()); });
   pair.registration.reset();
   const auto group = leaders.get();
   ASSERT_FALSE(group.ok());

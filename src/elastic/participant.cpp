@@ -9,9 +9,11 @@
 
 #include "base/host_name.h"
 #include "base/log.h"
+#include "base/process_state.h"
 #include "base/random.h"
 #include "elastic/forming.h"
-#include "elastic/roster.h"
+#include "membership/attester.h"
+#include "membership/roster.h"
 #include "rendezvous/environment.h"
 #include "rendezvous/network_interface.h"
 #include "rendezvous/process_identity.h"
@@ -27,6 +29,8 @@ using Clock = Deadline::Clock;
 
 constexpr milliseconds kProbeTimeout{500};
 constexpr milliseconds kFollowTime{50};
+// For a process that was left behind to end after SIGKILL.
+constexpr milliseconds kEndTime{5000};
 constexpr milliseconds kNewcomerPollInterval{50};
 // How long one attempt at the first generation may take after another has failed. Other processes may have succeeded,
 // which only reading the store again shows.
@@ -41,7 +45,7 @@ int number_from(const Environment& environment, const char* name, int otherwise,
 }
 
 // The address at which others reach this process: the one from which it reaches the master.
-std::string rank_store_host(const ParticipantOptions& options, const std::string& master) {
+std::string member_store_host(const ParticipantOptions& options, const std::string& master) {
   const std::string wanted = wanted_interface(options.init.group.network_interface);
   return value_or_throw(choose_local_address(wanted, master.empty() ? "127.0.0.1" : master)).host();
 }
@@ -53,6 +57,7 @@ ParticipantOptions ParticipantOptions::from_environment(ParticipantOptions base)
   base.policy.min_ranks = number_from(environment, "LOCKSTEP_MIN_RANKS", base.policy.min_ranks, 1);
   base.policy.max_ranks = number_from(environment, "LOCKSTEP_MAX_RANKS", base.policy.max_ranks, 1);
   base.roster = environment("LOCKSTEP_ROSTER").value_or(base.roster);
+  base.attester = environment("LOCKSTEP_ATTESTER").value_or(base.attester);
   base.newcomer = number_from(environment, "LOCKSTEP_NEWCOMER", base.newcomer ? 1 : 0, 0) == 1;
   if (base.policy.min_ranks > base.policy.max_ranks) {
     throw Error({StatusCode::invalid_argument, fmt::format("LOCKSTEP_MIN_RANKS is {}, but LOCKSTEP_MAX_RANKS is {}",
@@ -66,12 +71,15 @@ Participant::Participant(ParticipantOptions options)
   const Placement placement = value_or_throw(find_placement(options_.init, process_environment()));
   first_rank_ = placement.rank;
   first_size_ = placement.world_size;
-  self_ = {.id = random_hex(16), .host = host_name(), .pid = ::getpid()};
-  if (!options_.roster.empty()) self_.site = fmt::format("{}:{}", self_.host, options_.roster);
-  rank_store_ = value_or_throw(RankStore::open(rank_store_host(options_, placement.master_host), secret_, self_.id));
-  self_.store_address = rank_store_->address();
+  const ProcessIdentity process = this_process();
+  self_ = {.id = random_hex(16), .host = host_name(), .pid = process.pid, .started = process.started};
+  const std::string space = process_space();
+  if (!options_.roster.empty() && !space.empty()) self_.site = fmt::format("{}:{}", space, options_.roster);
+  if (!options_.roster.empty()) self_.attester = options_.attester;
+  member_store_ = value_or_throw(MemberStore::open(member_store_host(options_, placement.master_host), secret_, self_.id));
+  self_.store_address = member_store_->address();
   if (!options_.roster.empty()) {
-    const Roster roster = value_or_throw(read_roster(options_.roster));
+    const membership::Roster roster = value_or_throw(membership::read_roster(options_.roster));
     job_has_ended_ = roster.finished;
     newcomer_ = options_.newcomer && roster.generation.number > 0;
     if (newcomer_) accepted_ = roster.generation;
@@ -94,28 +102,40 @@ void Participant::watch_for_newcomers() {
   while (!stop_.wait_for(lock, kNewcomerPollInterval, [this] { return stopping_; })) {
     if (!accepts_newcomers_.load()) continue;
     lock.unlock();
-    const auto registrants = rank_store_->registrants();
+    const auto registrants = member_store_->registrants();
     newcomers_wait_.store(registrants.ok() && !registrants->empty() && accepts_newcomers_.load(),
                           std::memory_order_relaxed);
     lock.lock();
   }
 }
 
-void Participant::begin_round() { this_round_ = Clock::now(); }
-
-// A rank that completed this round had started it, and so had completed the previous one, which needed all ranks. So
-// all were members when the previous round started. Nothing is certain after that time.
-void Participant::end_round() { in_touch_ = std::exchange(last_round_, this_round_); }
-
-void Participant::accept(const Generation& generation) {
+bool Participant::accept(const Generation& generation) {
+  if (!options_.roster.empty()) {
+    const membership::Roster present = value_or_throw(membership::offer_roster(options_.roster, {.generation = generation}));
+    if (present.finished || present.generation.id != generation.id) {
+      job_has_ended_ = present.finished;
+      if (present.generation.number > accepted_.number) accepted_ = present.generation;
+      return false;
+    }
+  }
   accepted_ = generation;
-  if (!options_.roster.empty()) throw_if_error(write_roster(options_.roster, {.generation = generation}));
-  throw_if_error(rank_store_->publish(generation));
+  throw_if_error(member_store_->publish(generation));
+  return true;
+}
+
+void Participant::end_left_behind(const Generation& previous, const Generation& next) {
+  for (const Member& member : previous.members) {
+    if (member.site.empty() || member.site != self_.site || next.rank_of(member.id) >= 0) continue;
+    const ProcessIdentity process{.pid = member.pid, .started = member.started};
+    if (has_ended(process)) continue;
+    log_warn("ending {}: generation {} continues without it, and it shares memory with this process",
+             member.describe(), next.number);
+    throw_if_error(end_process(process, Deadline::after(kEndTime)));
+  }
 }
 
 void Participant::establish(const RankStart& start) {
   established_ = accepted_;
-  in_touch_ = last_round_;
   registration_.reset();
   set_log_rank(start.group->rank());
   const bool room = start.group->size() < options_.policy.max_ranks;
@@ -161,16 +181,15 @@ std::optional<Participant::RankStart> Participant::first_generation(std::int64_t
 std::optional<Participant::RankStart> Participant::try_first_generation(Store& store, const Deadline& deadline) {
   CommunicatorOptions group_options = options_.init.group;
   group_options.name = "elastic";
-  if (in_touch_ != TimePoint{}) group_options.init_timeout = kFirstAttempt;
+  if (!std::exchange(first_attempt_, false)) group_options.init_timeout = kFirstAttempt;
   group_options.init_timeout =
       std::min(group_options.init_timeout, std::chrono::duration_cast<milliseconds>(deadline.remaining()));
-  in_touch_ = last_round_ = Clock::now();
   try {
     RankStart start{.group = Communicator::create(meeting_store_, first_rank_, first_size_, group_options),
                     .generation = 1};
     // The list of members; rank 0 chooses its id.
     std::vector<char> mine(1024), all(mine.size() * static_cast<std::size_t>(first_size_));
-    const std::string text = format(Generation{.number = 1, .id = random_hex(8), .members = {self_}});
+    const std::string text = membership::format(Generation{.number = 1, .id = random_hex(8), .members = {self_}});
     if (text.size() >= mine.size()) throw Error({StatusCode::internal, "a member's record is too long"});
     std::copy(text.begin(), text.end(), mine.begin());
     start.group->all_gather(ConstBuffer{mine.data(), mine.size(), DType::i8},
@@ -178,12 +197,12 @@ std::optional<Participant::RankStart> Participant::try_first_generation(Store& s
     Generation first;
     for (int rank = 0; rank < first_size_; ++rank) {
       const char* const record = all.data() + static_cast<std::size_t>(rank) * mine.size();
-      const Generation one = value_or_throw(parse_generation(record));
+      const Generation one = value_or_throw(membership::parse_generation(record));
       if (rank == 0) first = one;
       if (rank != 0) first.members.push_back(one.members.at(0));
     }
-    accept(first);
-    throw_if_error(store.set(kFirstGeneration, format(first), deadline));
+    if (!accept(first)) return std::nullopt;
+    throw_if_error(store.set(kFirstGeneration, membership::format(first), deadline));
     start.group->barrier();
     start.members = first.members;
     start.transfer = false;
@@ -194,36 +213,38 @@ std::optional<Participant::RankStart> Participant::try_first_generation(Store& s
   }
   const auto known = read_now(store, kFirstGeneration, Deadline::after(milliseconds(1000)));
   if (known.ok() && *known) {
-    const Generation first = value_or_throw(parse_generation(**known));
-    if (first.rank_of(self_.id) >= 0) accept(first);
+    const Generation first = value_or_throw(membership::parse_generation(**known));
+    if (first.rank_of(self_.id) >= 0) (void)accept(first);
   }
   return std::nullopt;
 }
 
 ProbeResult Participant::probe(const Member& member) {
-  ProbeResult result = probe_rank_store(member, secret_, Deadline::after(kProbeTimeout));
-  if (result.kind == ProbeResult::Kind::refused && member.site == self_.site && !options_.roster.empty()) {
-    result.roster = value_or_throw(read_roster(options_.roster)).generation;
+  ProbeResult result = membership::probe_member_store(member, secret_, Deadline::after(kProbeTimeout));
+  if (result.kind == ProbeResult::Kind::answered) return result;
+  if (auto attestation = membership::find_attestation(member, self_.site, options_.roster, secret_,
+                                                      Deadline::after(kProbeTimeout))) {
+    return {.kind = ProbeResult::Kind::ended, .accepted = std::move(attestation->newest)};
   }
   return result;
 }
 
 Recovery::Followed Participant::follow(const Member& member, const Registration& registration) {
-  if (auto registrants = rank_store_->registrants(); registrants.ok()) {
+  if (auto registrants = member_store_->registrants(); registrants.ok()) {
     send_answer({.kind = Answer::Kind::again, .reason = "this process follows another one"}, *registrants);
   }
   if (!registration_ || registration_->at().id != member.id || !(registration_->registration() == registration)) {
     registration_.reset();
     auto started = RegistrationClient::begin(member, registration, secret_, Deadline::after(kProbeTimeout));
-    if (!started.ok()) return {.asked = Clock::now(), .lost = true};
+    if (!started.ok()) return {.lost = true};
     registration_ = *std::move(started);
   }
   return registration_->wait(kFollowTime);
 }
 
-void Participant::send_answer(const Answer& answer, const std::vector<RankStore::Registrant>& registrants) {
-  for (const RankStore::Registrant& registrant : registrants) {
-    const Status sent = rank_store_->answer(registrant, answer);
+void Participant::send_answer(const Answer& answer, const std::vector<MemberStore::Registrant>& registrants) {
+  for (const MemberStore::Registrant& registrant : registrants) {
+    const Status sent = member_store_->answer(registrant, answer);
     if (!sent.ok()) log_debug("answering {}: {}", registrant.registration.member.describe(), sent.message());
   }
 }
@@ -235,86 +256,91 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
                      .accepted = accepted_,
                      .established = member ? established_ : Generation{},
                      .step = member ? step : -1},
-                    options_.policy, in_touch_, Clock::now(), [] { return random_hex(8); });
+                    options_.policy, Clock::now(), [] { return random_hex(8); });
   std::string logged;
   auto logged_at = Clock::now();
   while (true) {
-    const Action action = recovery.next(Clock::now());
+    const membership::Action action = recovery.next(Clock::now());
     if (recovery.waits_for() != logged && Clock::now() - logged_at > std::chrono::seconds(2)) {
       logged = recovery.waits_for();
       logged_at = Clock::now();
       log_warn("waiting: {}", logged);
     }
     log_debug("recovery: {} {} ({})", to_string(action.kind), action.member.describe(), recovery.waits_for());
-    if (action.pause > Duration{}) std::this_thread::sleep_for(action.pause);
+    if (action.pause > membership::Duration{}) std::this_thread::sleep_for(action.pause);
     const bool keeps_registration =
-        action.kind == Action::Kind::follow || action.kind == Action::Kind::probe || action.kind == Action::Kind::join;
+        action.kind == membership::Action::Kind::follow || action.kind == membership::Action::Kind::probe || action.kind == membership::Action::Kind::join;
     if (!keeps_registration) registration_.reset();
     switch (action.kind) {
-      case Action::Kind::probe: {
+      case membership::Action::Kind::probe: {
         const ProbeResult result = probe(action.member);
         recovery.on_probe(action.member, result, Clock::now());
         break;
       }
-      case Action::Kind::follow: {
+      case membership::Action::Kind::follow: {
         const Recovery::Followed followed = follow(action.member, recovery.registration());
         recovery.on_follow(action.member, followed, Clock::now());
         break;
       }
-      case Action::Kind::collect: {
-        auto registrants = rank_store_->registrants();
+      case membership::Action::Kind::collect: {
+        auto registrants = member_store_->registrants();
         if (!registrants.ok()) throw Error(registrants.status());
         registrants_ = *std::move(registrants);
         std::vector<Registration> registrations;
-        for (const RankStore::Registrant& registrant : registrants_) registrations.push_back(registrant.registration);
+        for (const MemberStore::Registrant& registrant : registrants_) registrations.push_back(registrant.registration);
         recovery.on_registrations(registrations, Clock::now());
         break;
       }
-      case Action::Kind::refresh: {
-        const Roster roster = options_.roster.empty() ? Roster{} : value_or_throw(read_roster(options_.roster));
+      case membership::Action::Kind::refresh: {
+        const membership::Roster roster = options_.roster.empty() ? membership::Roster{} : value_or_throw(membership::read_roster(options_.roster));
         recovery.on_roster(roster.generation, roster.finished, Clock::now());
         break;
       }
-      case Action::Kind::answer:
+      case membership::Action::Kind::answer:
         send_answer(action.answer, registrants_);
         registrants_.clear();
         break;
-      case Action::Kind::join:
+      case membership::Action::Kind::join:
         step = recovery.registration().step;
         established_ = recovery.registration().established;
         return form(action.answer, action.leads);
-      case Action::Kind::give_up:
+      case membership::Action::Kind::give_up:
         if (action.leads) send_answer(action.answer, registrants_);
         throw Error(
             {StatusCode::unavailable, fmt::format("the elastic job cannot continue: {}", action.answer.reason)});
-      case Action::Kind::finished: return RankStart{};
+      case membership::Action::Kind::finished: return RankStart{};
     }
   }
 }
 
 std::optional<Participant::RankStart> Participant::form(const Answer& answer, bool leads) {
   const Deadline deadline = Deadline::after(options_.forming);
-  in_touch_ = last_round_ = Clock::now();
-  accept(answer.generation);
+  const Generation previous = established_;
+  if (!accept(answer.generation)) {
+    log_warn("generation {} is not joined: another one was accepted on this host", answer.generation.number);
+    registration_.reset();
+    return job_has_ended_ ? std::optional(RankStart{}) : std::nullopt;
+  }
   Forming forming{.answer = answer, .self = self_.id, .store = nullptr, .group = options_.init.group};
   forming.group.name = "elastic";
   if (forming.group.network_interface.empty()) {
     forming.group.network_interface = parse_host_port(self_.store_address).value().host;
   }
   if (leads) {
-    forming.rank_store = rank_store_.get();
-    for (const RankStore::Registrant& registrant : registrants_) {
+    forming.member_store = member_store_.get();
+    for (const MemberStore::Registrant& registrant : registrants_) {
       if (answer.generation.rank_of(registrant.registration.member.id) >= 0) forming.registrants.push_back(registrant);
     }
     send_answer(answer, forming.registrants);
   }
-  auto store = leads ? Result<std::shared_ptr<Store>>(rank_store_->store())
-                     : connect_to_rank_store(registration_->at(), secret_, deadline);
+  auto store = leads ? Result<std::shared_ptr<Store>>(member_store_->store())
+                     : membership::connect_to_member_store(registration_->at(), secret_, deadline);
   Status status = store.status();
   if (status.ok()) {
     forming.store = *std::move(store);
     auto group = form_group(forming, deadline);
     if (group.ok()) {
+      end_left_behind(previous, answer.generation);
       return RankStart{.group = *std::move(group),
                        .generation = answer.generation.number,
                        .members = answer.generation.members,
@@ -331,10 +357,10 @@ std::optional<Participant::RankStart> Participant::form(const Answer& answer, bo
 void Participant::finish() {
   accepts_newcomers_.store(false);
   if (!options_.roster.empty()) {
-    const Status written = write_roster(options_.roster, {.generation = accepted_, .finished = true});
-    if (!written.ok()) log_warn("{}", written.message());
+    const auto written = membership::offer_roster(options_.roster, {.generation = accepted_, .finished = true});
+    if (!written.ok()) log_warn("{}", written.status().message());
   }
-  if (auto registrants = rank_store_->registrants(); registrants.ok()) {
+  if (auto registrants = member_store_->registrants(); registrants.ok()) {
     send_answer({.kind = Answer::Kind::finished, .reason = "the job has ended"}, *registrants);
   }
 }

@@ -1,7 +1,7 @@
 // One process of an elastic job: finds the other processes and forms the group of each generation.
 //
 // Threads: the training thread makes all calls. An internal thread, the newcomer watcher, checks every 50 ms whether
-// newcomers are registered in this process' rank store. The store's own thread serves it, even while training computes.
+// newcomers are registered in this process' member store. The store's own thread serves it, even while training computes.
 #pragma once
 
 #include <atomic>
@@ -15,32 +15,43 @@
 #include <thread>
 #include <vector>
 
-#include "elastic/rank_store.h"
-#include "elastic/recovery.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/communicator/communicator.h"
 #include "lockstep/rendezvous/init_options.h"
+#include "membership/member_store.h"
+#include "membership/recovery.h"
 
 namespace lockstep::elastic {
+
+using membership::Answer;
+using membership::Generation;
+using membership::Member;
+using membership::MemberStore;
+using membership::Policy;
+using membership::ProbeResult;
+using membership::Recovery;
+using membership::Registration;
+using membership::RegistrationClient;
 
 struct ParticipantOptions {
   // How the processes of the first generation find each other; the group options apply to every generation.
   InitOptions init = {};
   Policy policy = {};
-  std::string roster = {};  // the path of the roster file; empty: none
+  std::string roster = {};    // the path of the roster file; empty: none
+  std::string attester = {};  // where the launcher attests the ends of this site's processes; empty: nowhere
   // Asks the members in the roster to join them, if there is a roster with members.
   bool newcomer = false;
   // How long it may take to form the group of a decided generation.
   std::chrono::milliseconds forming{std::chrono::seconds(10)};
 
-  // From LOCKSTEP_MIN_RANKS, LOCKSTEP_MAX_RANKS, LOCKSTEP_ROSTER and LOCKSTEP_NEWCOMER if they are set; the rest as in
-  // `base`. Throws Error for invalid values.
+  // From LOCKSTEP_MIN_RANKS, LOCKSTEP_MAX_RANKS, LOCKSTEP_ROSTER, LOCKSTEP_ATTESTER and LOCKSTEP_NEWCOMER if they are
+  // set; the rest as in `base`. Throws Error for invalid values.
   static ParticipantOptions from_environment(ParticipantOptions base);
 };
 
 class Participant {
  public:
-  // Opens the rank store. Throws Error.
+  // Opens the member store. Throws Error.
   explicit Participant(ParticipantOptions options);
   ~Participant();
   Participant(const Participant&) = delete;
@@ -63,12 +74,6 @@ class Participant {
 
   // True if newcomers are waiting and there is room for them. Cheap; any thread. Only meaningful on rank 0.
   bool newcomers_wait() const { return newcomers_wait_.load(std::memory_order_relaxed); }
-  // Call before every operation in which all ranks of the generation take part and that no rank can complete before
-  // all have started it. It shows that the others have not continued without this process.
-  void begin_round();
-  // Call when that operation has succeeded.
-  void end_round();
-
   // The job is done; reports this to all newcomers that are still waiting.
   void finish();
   const Member& self() const { return self_; }
@@ -78,12 +83,15 @@ class Participant {
  private:
   std::optional<RankStart> first_generation(std::int64_t step);
   std::optional<RankStart> try_first_generation(Store& store, const Deadline& deadline);
-  // Publishes the decision to others; must precede acting on it.
-  void accept(const Generation& generation);
+  // Writes the decision into the site's roster and shows it to all who probe; must precede acting on it. False: the
+  // roster has a newer generation, or another one with this number, which this process knows from then on.
+  bool accept(const Generation& generation);
+  // Ends processes of this site that the new generation has left behind: they share memory with its members.
+  void end_left_behind(const Generation& previous, const Generation& next);
   void establish(const RankStart& start);
   std::optional<RankStart> recover(std::int64_t& step);
   std::optional<RankStart> form(const Answer& answer, bool leads);
-  void send_answer(const Answer& answer, const std::vector<RankStore::Registrant>& registrants);
+  void send_answer(const Answer& answer, const std::vector<MemberStore::Registrant>& registrants);
   ProbeResult probe(const Member& member);
   Recovery::Followed follow(const Member& member, const Registration& registration);
   void watch_for_newcomers();
@@ -91,7 +99,7 @@ class Participant {
   const ParticipantOptions options_;
   const Secret secret_;
   Member self_;
-  std::unique_ptr<RankStore> rank_store_;
+  std::unique_ptr<MemberStore> member_store_;
   std::shared_ptr<Store> meeting_store_;  // of the first generation
   int first_rank_ = 0;
   int first_size_ = 1;
@@ -100,9 +108,9 @@ class Participant {
 
   // Owned by the training thread.
   Generation accepted_, established_;
-  TimePoint in_touch_{}, last_round_{}, this_round_{};
+  bool first_attempt_ = true;  // at the first generation
   std::unique_ptr<RegistrationClient> registration_;
-  std::vector<RankStore::Registrant> registrants_;  // those reported to the recovery last
+  std::vector<MemberStore::Registrant> registrants_;  // those reported to the recovery last
 
   std::atomic<bool> newcomers_wait_ = false;     // set by the newcomer watcher
   std::atomic<bool> accepts_newcomers_ = false;  // true while this process is rank 0 and there is room

@@ -2,15 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <map>
+#include <memory>
+#include <thread>
 
+#include "base/net/socket.h"
 #include "launch/meeting/roster_file.h"
 #include "launch/process/stop_ranks.h"
 #include "launch/restart_policy.h"
+#include "membership/attester.h"
+#include "membership/roster.h"
 
 namespace lockstep::launch {
 namespace {
+
+// How long the launcher stays after its ranks, so that the others can ask it how they ended.
+constexpr std::chrono::seconds kLastAttestation{3};
+constexpr std::chrono::milliseconds kExchangePause{50};
 
 class ElasticSupervisor {
  public:
@@ -24,10 +34,11 @@ class ElasticSupervisor {
         restarts_(round.restarts) {}
 
   RoundResult run() {
-    if (start_all()) {
+    if (open_attester() && start_all()) {
       while (ranks_.running() > 0 || !pending_.empty()) step();
       if (result_.kind == RoundResult::Kind::finished) conclude();
     }
+    if (result_.kind != RoundResult::Kind::finished) wait_until_left_behind();
     return std::move(result_);
   }
 
@@ -36,10 +47,25 @@ class ElasticSupervisor {
     const ElasticPlace place{.min_ranks = job_.options.min_ranks,
                              .max_ranks = job_.options.nproc * job_.options.max_nodes,
                              .roster_file = job_.roster_file(),
+                             .attester = attester_ ? attester_->address() : "",
                              .newcomer = newcomer};
     return ranks_.start(
         round_,
         {.local_rank = local_rank, .attempt = history_.deaths(local_rank), .restarts = restarts_, .elastic = place});
+  }
+
+  // Ranks of one node find out themselves which of them have ended; those of other nodes have to ask.
+  bool open_attester() {
+    if (job_.options.max_nodes == 1) return true;
+    const auto own = parse_host_port(round_.nodes.at(static_cast<std::size_t>(round_.node_rank)).address);
+    result_.error = own.status();
+    if (own.ok()) {
+      auto attester = membership::Attester::open(own->host, job_.secret);
+      result_.error = attester.status();
+      if (attester.ok()) attester_ = *std::move(attester);
+    }
+    if (!attester_) result_.kind = RoundResult::Kind::not_started;
+    return attester_ != nullptr;
   }
 
   bool start_all() {
@@ -66,6 +92,7 @@ class ElasticSupervisor {
 
   void handle(RankEnd end) {
     const int local_rank = end.failure.local_rank;
+    attest(end);
     if (end.success()) {
       finishing_ = true;  // the work is done: a rank that dies now is not replaced
       pending_.clear();
@@ -74,6 +101,29 @@ class ElasticSupervisor {
       if (!finishing_) replace(local_rank, end);
     }
     result_.ends.push_back(std::move(end));
+  }
+
+  void attest(const RankEnd& end) {
+    if (!attester_) return;
+    const Status status = attester_->attest(end.process, job_.roster_file());
+    if (!status.ok()) {
+      job_.console.say(fmt::format("the end of rank {} could not be attested to the other nodes, which may take it for "
+                                   "unreachable: {}",
+                                   end.failure.rank, status.message()));
+    }
+  }
+
+  // The other nodes can only continue at once if they learn from this one that its ranks have ended.
+  void wait_until_left_behind() {
+    if (!attester_) return;
+    for (const Deadline deadline = Deadline::after(kLastAttestation); !deadline.expired();) {
+      exchange_rosters();
+      const auto roster = membership::read_roster(job_.roster_file());
+      if (!roster.ok() || roster->finished) return;
+      const auto is_mine = [&](const membership::Member& member) { return member.attester == attester_->address(); };
+      if (std::none_of(roster->generation.members.begin(), roster->generation.members.end(), is_mine)) return;
+      std::this_thread::sleep_for(kExchangePause);
+    }
   }
 
   void replace(int local_rank, const RankEnd& end) {
@@ -144,6 +194,7 @@ class ElasticSupervisor {
     result_.kind = kind;
     pending_.clear();
     stop_ranks(ranks_, signal, job_.options.shutdown_timeout, job_.console, signals_, result_.ends);
+    for (const RankEnd& end : result_.ends) attest(end);
   }
 
   void conclude() {
@@ -162,6 +213,7 @@ class ElasticSupervisor {
   const StopSignals& signals_;
   RankSet ranks_;
   RosterFile roster_;
+  std::unique_ptr<membership::Attester> attester_;  // null if there is only one node
   RestartHistory history_;
   int restarts_;                     // of the job, as far as this node knows
   std::map<int, Deadline> pending_;  // replacements by local rank, and when they start

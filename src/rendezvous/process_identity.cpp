@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "base/host_name.h"
+#include "base/process_state.h"
 #include "base/random.h"
 
 namespace lockstep {
@@ -42,7 +43,7 @@ MemberRecord claim_rank(int rank, int world_size, const std::string& host_id) {
           .world_size = world_size,
           .pid = ::getpid(),
           .host = host_name(),
-          .process_space = space(machine, "/proc/self/ns/pid"),
+          .process_space = process_space(),
           .network_space = space(machine, "/proc/self/ns/net"),
           .host_id = host_id,
           .unix_name = "lockstep-" + random_hex(16),

@@ -49,9 +49,7 @@ bool run_generation(Participant& participant, Participant::RankStart& start, std
     std::array<std::int64_t, 3> round = {nothing, step, -step};
     if (start.group->rank() == 0 && participant.newcomers_wait()) round[0] = regroup;
     if (start.group->rank() == 0 && ::access(finish_file, F_OK) == 0) round[0] = finish;
-    participant.begin_round();
     start.group->all_reduce(std::span(round), {.op = ReduceOp::max});
-    participant.end_round();
     if (round[1] != step || round[2] != -step) {
       throw Error({StatusCode::internal, fmt::format("ranks are at steps {} to {}", -round[2], round[1])});
     }

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "elastic/counting_rank.h"
 #include "multiproc/rank_process.h"
@@ -107,9 +108,29 @@ TEST_F(ElasticJob, AReplacementRestoresTheSizeEvenAfterTheLossOfRankZero) {
   EXPECT_TRUE(newcomer.all_succeeded()) << newcomer.report();
 }
 
-TEST_F(ElasticJob, AStoppedProcessIsLeftBehindAndRejoins) {
+// It shares memory with the others: if it continued, it could write into their gradients.
+TEST_F(ElasticJob, AStoppedProcessOfTheSameHostIsEndedBeforeTheOthersContinue) {
   environment_["PEER_TIMEOUT_MS"] = "1000";
   environment_["SILENT_TIMEOUT_MS"] = "1000";
+  ProcessSet ranks = start(3);
+  for (int rank = 0; rank < 3; ++rank) expect_line(ranks, rank, "generation 1");
+  ranks.kill(0, SIGSTOP);
+  expect_line(ranks, 1, "generation 2 rank 0 of 2");
+  ASSERT_TRUE(ranks.wait(0, in_seconds(1))) << ranks.report();
+  EXPECT_EQ(ranks.exit_status(0)->signal, SIGKILL) << ranks.report();
+  ProcessSet newcomer = start_newcomer();
+  expect_line(newcomer, 0, "rank 2 of 3");
+  finish();
+  ASSERT_TRUE(newcomer.wait_all(in_seconds(20))) << newcomer.report();
+  ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
+  EXPECT_TRUE(newcomer.all_succeeded()) << newcomer.report();
+}
+
+// Without a roster nobody knows whether the others see its pid.
+TEST_F(ElasticJob, AStoppedProcessWithoutARosterIsLeftBehindAndRejoins) {
+  environment_["PEER_TIMEOUT_MS"] = "1000";
+  environment_["SILENT_TIMEOUT_MS"] = "1000";
+  environment_["LOCKSTEP_ROSTER"] = std::nullopt;
   ProcessSet ranks = start(3);
   for (int rank = 0; rank < 3; ++rank) expect_line(ranks, rank, "generation 1");
   ranks.kill(0, SIGSTOP);
@@ -145,28 +166,51 @@ TEST_F(ElasticJob, WaitingNewcomersLearnOfTheEnd) {
   EXPECT_THAT(newcomer.output(0), ::testing::HasSubstr("finished without me"));
 }
 
-TEST_F(ElasticJob, OfTwoHostsTheOneCutOffWaitsAndRejoins) {
+class ElasticJobOnTwoHosts : public ElasticJob {
+ protected:
+  // Four ranks, two on each host. `cut` separates the hosts and `heal` connects them again.
+  void expect_one_half_continues(HostSet& hosts, const std::function<Status()>& cut,
+                                 const std::function<Status()>& heal) {
+    environment_["PEER_TIMEOUT_MS"] = "1000";
+    environment_["SILENT_TIMEOUT_MS"] = "1000";
+    environment_["LOCKSTEP_ROSTER"] = std::nullopt;
+    ProcessSet ranks = start_ranks(4, "counting", {.environment = environment_, .hosts = &hosts});
+    for (int rank = 0; rank < 4; ++rank) expect_line(ranks, rank, "generation 1");
+    ASSERT_TRUE(cut().ok());
+    expect_line(ranks, 0, "generation 2 rank 0 of 2", 30);
+    EXPECT_FALSE(ranks.wait_for_line(2, "generation 2", in_seconds(3))) << ranks.report();
+    ASSERT_TRUE(heal().ok());
+    // The two may rejoin together or one after the other.
+    const Deadline deadline = in_seconds(60);
+    const auto whole_again = [&] {
+      const std::string output = ranks.output(0);
+      const auto second = output.find("generation 2");
+      return output.find("rank 0 of 4", second) != std::string::npos;
+    };
+    while (!whole_again() && !deadline.expired()) ranks.wait_for_line(0, "never printed", in_seconds(0.05));
+    ASSERT_TRUE(whole_again()) << ranks.report();
+    finish();
+    ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
+    EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
+  }
+};
+
+TEST_F(ElasticJobOnTwoHosts, TheOneCutOffWaitsAndRejoins) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
-  environment_["PEER_TIMEOUT_MS"] = "1000";
-  environment_["SILENT_TIMEOUT_MS"] = "1000";
-  environment_["LOCKSTEP_ROSTER"] = std::nullopt;
-  ProcessSet ranks = start_ranks(4, "counting", {.environment = environment_, .hosts = &hosts});
-  for (int rank = 0; rank < 4; ++rank) expect_line(ranks, rank, "generation 1");
-  ASSERT_TRUE(hosts.cut_link(1).ok());
-  expect_line(ranks, 0, "generation 2 rank 0 of 2", 30);
-  ASSERT_TRUE(hosts.restore_link(1).ok());
-  // The two may rejoin together or one after the other.
-  const Deadline deadline = in_seconds(60);
-  const auto whole_again = [&] {
-    const std::string output = ranks.output(0);
-    const auto second = output.find("generation 2");
-    return output.find("rank 0 of 4", second) != std::string::npos;
+  expect_one_half_continues(
+      hosts, [&] { return hosts.cut_link(1); }, [&] { return hosts.restore_link(1); });
+}
+
+// Each half sees what it would see if all processes of the other one had ended.
+TEST_F(ElasticJobOnTwoHosts, BehindAFirewallThatResetsOnlyOneContinues) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
+  const auto set_all = [&](HostSet::Firewall firewall) {
+    const Status first = hosts.set_firewall(0, firewall);
+    return first.ok() ? hosts.set_firewall(1, firewall) : first;
   };
-  while (!whole_again() && !deadline.expired()) ranks.wait_for_line(0, "never printed", in_seconds(0.05));
-  ASSERT_TRUE(whole_again()) << ranks.report();
-  finish();
-  ASSERT_TRUE(ranks.wait_all(in_seconds(20))) << ranks.report();
-  EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
+  if (const Status usable = set_all(HostSet::Firewall::open); !usable.ok()) GTEST_SKIP() << usable.message();
+  expect_one_half_continues(
+      hosts, [&] { return set_all(HostSet::Firewall::reject); }, [&] { return set_all(HostSet::Firewall::open); });
 }
 
 }  // namespace

@@ -18,13 +18,14 @@ transport: base
 rendezvous: base store transport
 collectives: base transport
 communicator: base store transport rendezvous collectives
-elastic: base store transport rendezvous collectives communicator
+membership: base store
+elastic: base store transport rendezvous collectives communicator membership
 checkpoint: base
 mpi: base store transport rendezvous collectives communicator
 mpi_plugin: mpi collectives
-ddp: base store transport rendezvous collectives communicator elastic checkpoint mpi
-launch: base store transport rendezvous communicator elastic
-cli: base store transport rendezvous collectives communicator elastic checkpoint launch
+ddp: base store transport rendezvous collectives communicator membership elastic checkpoint mpi
+launch: base store transport rendezvous communicator membership elastic
+cli: base store transport rendezvous collectives communicator membership elastic checkpoint launch
 '
 max_lines=500
 

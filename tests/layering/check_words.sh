@@ -20,7 +20,7 @@ for want of|because there is no
 on (its|their) way|in flight
 at the door|waiting to join
 looks? (at|for) doors|poll peers
-doors?|rank store
+doors?|member store
 porter|server, acceptor
 halls?|job state
 keepers?|coordinator

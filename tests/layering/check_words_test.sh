@@ -40,7 +40,7 @@ expect_violation "a word in capitals" docs/x.md 'Fine.\n\nSomebody called abort(
 expect_violation "a phrase" README.md 'The training goes on.\n' 1 'write: continue'
 expect_violation "a phrase over two lines of comment" include/lockstep/x.h '  // The newcomer is let\n  // in later.\n' 2 '"is let in"'
 expect_violation "a phrase over two lines of text" docs/x.md 'No GPU was at\nhand.\n' 2 '"at hand"'
-expect_violation "a private metaphor" docs/x.md 'It waits at a door.\n' 1 'rank store'
+expect_violation "a private metaphor" docs/x.md 'It waits at a door.\n' 1 'member store'
 expect_violation "a retired class" include/lockstep/x.h 'class TensorGroup;\n' 1 'process group (ProcessGroup)'
 expect_violation "a second name" docs/x.md 'The heartbeat limit is 10 s.\n' 1 'the term of the glossary is: peer timeout'
 expect_violation "a second name, plural" ARCHITECTURE.md 'Tensor groups exist.\n' 1 'process group'

@@ -159,6 +159,19 @@ Status HostSet::set_link(int host, const char* state) {
   return run_inside(switch_.get(), fmt::format("{}ip link set host{} {}\n", kPath, host, state));
 }
 
+Status HostSet::set_firewall(int host, Firewall firewall) {
+  std::string script = fmt::format("{}nft add table inet lockstep\nnft delete table inet lockstep\n", kPath);
+  if (firewall != Firewall::open) {
+    script += fmt::format(
+        "nft add table inet lockstep\n"
+        "nft add chain inet lockstep input '{{ type filter hook input priority 0; }}'\n"
+        "nft add rule inet lockstep input iifname != lo {}\n",
+        firewall == Firewall::drop ? "meta l4proto tcp drop" : "'tcp flags & rst == 0' reject with tcp reset");
+  }
+  const Status set = run_inside(namespace_fd(host), script);
+  return set.ok() ? set : Status(StatusCode::unavailable, "no firewall: " + set.message());
+}
+
 Listener listen_inside(int namespace_fd, const std::string& address) {
   Listener listener;
   const char* failed = nullptr;

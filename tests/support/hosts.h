@@ -5,6 +5,7 @@
 // fd77::x) exist inside the namespaces only.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,14 @@ class HostSet {
   // up again. `internal` if ip(8) fails.
   Status cut_link(int host) { return set_link(host, "down"); }
   Status restore_link(int host) { return set_link(host, "up"); }
+  // What a host's firewall does with packets that arrive.
+  enum class Firewall : std::uint8_t {
+    open,
+    drop,    // TCP packets vanish
+    reject,  // each is answered with RST, as if no process listened and no connection existed
+  };
+  // For packets from all other hosts. `unavailable` if nft(8) is missing or the kernel lacks what it needs.
+  Status set_firewall(int host, Firewall firewall);
 
  private:
   HostSet() = default;

@@ -109,9 +109,7 @@ void Context::Generation::commit() {
   state_.commit_step();
   at::Tensor wish = at::zeros({1}, at::kByte);
   if (group_->rank() == 0 && participant_.newcomers_wait()) wish.fill_(1);
-  participant_.begin_round();
   group_->all_reduce(wish, {.op = ReduceOp::max}).wait();
-  participant_.end_round();
   if (wish.item<std::uint8_t>() != 0) throw Regroup();
 }
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "elastic/quorum.h"
+#include "membership/quorum.h"
 
 namespace lockstep::launch {
 namespace {
@@ -23,12 +23,12 @@ const PresentNode* find_present(const MeetingView& view, const std::string& id) 
   return found == view.present.end() ? nullptr : &*found;
 }
 
-elastic::Quorum quorum_of(const MeetingView& view) {
+membership::Quorum quorum_of(const MeetingView& view) {
   std::vector<std::string> members;
   for (const auto& node : view.last_nodes) members.push_back(node.id);
   std::set<std::string> present;
   for (const auto& one : view.present) present.insert(one.node.id);
-  return elastic::count_quorum(members, view.ended, present);
+  return membership::count_quorum(members, view.ended, present);
 }
 
 // Present nodes that may take part: those of the last round in its order, then the others in order of arrival; at most

@@ -58,7 +58,7 @@ struct MeetingView {
 
 struct MeetingDecision {
   bool begins = false;
-  bool has_quorum = false;        // of the last round's nodes (elastic/quorum.h); always before the first round
+  bool has_quorum = false;        // of the last round's nodes (membership/quorum.h); always before the first round
   std::vector<NodeRecord> nodes;  // of the round that begins, by node rank
   std::string reason;             // why it begins or does not
 };

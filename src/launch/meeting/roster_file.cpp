@@ -1,15 +1,10 @@
 #include "launch/meeting/roster_file.h"
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <fstream>
-#include <sstream>
-
-#include "base/net/socket.h"
+#include "base/small_file.h"
 #include "launch/meeting/meeting_records.h"
+#include "membership/roster.h"
 
 namespace lockstep::launch {
 
@@ -19,26 +14,20 @@ std::optional<std::string> RosterFile::take_newer() {
   const Seen now{.inode = info.st_ino, .time_ns = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec};
   if (now == seen_) return std::nullopt;
   seen_ = now;
-  std::ifstream file(path_, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  const std::int64_t number = roster_number(text.str());
+  const auto text = read_small_file(path_);
+  if (!text.ok() || !*text) return std::nullopt;
+  const std::int64_t number = roster_number(**text);
   if (number <= newest_) return std::nullopt;
   newest_ = number;
-  return text.str();
+  return **text;
 }
 
 Status RosterFile::offer(const std::string& roster) {
   const std::int64_t number = roster_number(roster);
   if (number <= newest_) return {};
-  const std::string temporary = path_ + ".launcher";
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  file << roster;
-  file.close();
-  if (!file || std::rename(temporary.c_str(), path_.c_str()) != 0) {
-    return Status(StatusCode::unavailable,
-                  fmt::format("the roster cannot be written to '{}': {}", path_, errno_text(errno)));
-  }
+  const auto parsed = membership::parse_roster(roster);
+  if (!parsed.ok()) return parsed.status();
+  LOCKSTEP_RETURN_IF_ERROR(membership::offer_roster(path_, *parsed).status());
   newest_ = number;
   return {};
 }

@@ -9,14 +9,14 @@
 
 namespace lockstep::launch {
 
-// Ranks replace the file as a whole (rename), and so does this. Used by one thread.
+// Ranks write to the same file (membership/roster.h). Used by one thread.
 class RosterFile {
  public:
   explicit RosterFile(std::string path) : path_(std::move(path)) {}
 
   // The roster in the file, if it is newer than all that this object has seen.
   std::optional<std::string> take_newer();
-  // Writes `roster` to the file if it is newer than all that this object has seen; otherwise does nothing.
+  // Writes `roster` to the file if it is newer than what is there.
   Status offer(const std::string& roster);
 
  private:

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "launch/process/runtime_directory.h"
+#include "membership/roster.h"
 
 namespace lockstep::launch {
 namespace {
@@ -17,6 +18,9 @@ class RosterFileTest : public ::testing::Test {
   void replace(const std::string& text) const {
     std::ofstream(path() + ".new") << text;
     std::rename((path() + ".new").c_str(), path().c_str());
+  }
+  static std::string roster(std::int64_t number, const std::string& id) {
+    return membership::format(membership::Roster{.generation = {.number = number, .id = id}});
   }
   std::string path() const { return folder_.path() + "/roster"; }
 
@@ -38,16 +42,23 @@ TEST_F(RosterFileTest, ReturnsEachNewerRosterOnce) {
 }
 
 TEST_F(RosterFileTest, AcceptsOnlyNewerRostersFromOtherNodes) {
-  replace("3\nmine");
+  replace(roster(3, "mine"));
   ASSERT_TRUE(file_.take_newer());
-  ASSERT_TRUE(file_.offer("3\ntheirs").ok());
+  ASSERT_TRUE(file_.offer(roster(3, "theirs")).ok());
   EXPECT_FALSE(file_.take_newer());
-  ASSERT_TRUE(file_.offer("4\ntheirs").ok());
+  ASSERT_TRUE(file_.offer(roster(4, "theirs")).ok());
   EXPECT_FALSE(file_.take_newer()) << "a roster from another node is not returned again";
   std::ifstream content(path());
   std::string number;
   content >> number;
   EXPECT_EQ(number, "4");
+}
+
+// A rank may have written a newer one since this object last looked.
+TEST_F(RosterFileTest, NeverGoesBackwards) {
+  replace(roster(5, "mine"));
+  ASSERT_TRUE(file_.offer(roster(4, "theirs")).ok());
+  EXPECT_EQ(membership::read_roster(path()).value().generation.id, "mine");
 }
 
 TEST(RuntimeDirectory, IsPrivateAndIsRemoved) {

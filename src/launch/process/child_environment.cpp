@@ -37,6 +37,7 @@ std::map<std::string, std::string> variables_of(const Round& round, const RankPl
     variables["LOCKSTEP_MIN_RANKS"] = std::to_string(place.elastic->min_ranks);
     variables["LOCKSTEP_MAX_RANKS"] = std::to_string(place.elastic->max_ranks);
     variables["LOCKSTEP_ROSTER"] = place.elastic->roster_file;
+    if (!place.elastic->attester.empty()) variables["LOCKSTEP_ATTESTER"] = place.elastic->attester;
     if (place.elastic->newcomer) variables["LOCKSTEP_NEWCOMER"] = "1";
   }
   return variables;
@@ -45,7 +46,7 @@ std::map<std::string, std::string> variables_of(const Round& round, const RankPl
 // Variables of an outer launcher that would mislead a rank if this launcher does not set them.
 constexpr const char* kOurs[] = {"LOCKSTEP_STORE_IS_SERVED", "LOCKSTEP_STORE_FD",           "LOCKSTEP_ELASTIC",
                                  "LOCKSTEP_MIN_RANKS",       "LOCKSTEP_MAX_RANKS",          "LOCKSTEP_ROSTER",
-                                 "LOCKSTEP_NEWCOMER",        "TORCHELASTIC_USE_AGENT_STORE"};
+                                 "LOCKSTEP_NEWCOMER",        "LOCKSTEP_ATTESTER",           "TORCHELASTIC_USE_AGENT_STORE"};
 
 }  // namespace
 

@@ -14,6 +14,7 @@ struct ElasticPlace {
   int min_ranks = 1;
   int max_ranks = 1;
   std::string roster_file;
+  std::string attester = {};  // where this launcher attests the ends of its ranks; empty: nowhere
   bool newcomer = false;  // joins a running job
 };
 

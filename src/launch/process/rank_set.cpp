@@ -87,7 +87,10 @@ Status RankSet::start(const Round& round, const StartOptions& options) {
                        .time_ns = 0,
                        .reason = {},
                        .log = *folder};
+  // Not reaped yet, so the pid is still this process'.
+  const ProcessIdentity started = find_process(process->pid()).value_or(ProcessIdentity{.pid = process->pid()});
   ranks_.emplace(local_rank, Rank{.identity = std::move(identity),
+                                  .process_identity = started,
                                   .world_size = round.world_size,
                                   .process = *std::move(process),
                                   .out = *std::move(out),
@@ -116,6 +119,7 @@ RankEnd RankSet::finish(Rank& rank) {
   const ProcessEnd how = rank.process.reap();
   RankEnd end;
   end.failure = rank.identity;
+  end.process = rank.process_identity;
   end.failure.exit_code = how.exit_code;
   end.failure.signal = how.signal;
   end.failure.time_ns = how.time_ns;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/process_state.h"
 #include "launch/job.h"
 #include "launch/output/rank_stream.h"
 #include "launch/process/rank_process.h"
@@ -42,6 +43,7 @@ class RankSet {
  private:
   struct Rank {
     RankFailure identity;  // the fields that are known at the start
+    ProcessIdentity process_identity;
     int world_size;
     RankProcess process;
     RankStream out;

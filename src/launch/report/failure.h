@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/process_state.h"
 #include "launch/meeting/node_meeting.h"
 
 namespace lockstep::launch {
@@ -12,6 +13,7 @@ namespace lockstep::launch {
 // How a rank ended, and what is known about it.
 struct RankEnd {
   RankFailure failure = {};   // also for a rank that succeeded: code 0
+  ProcessIdentity process{};  // of a rank of this node
   double uptime_seconds = 0;  // 0: unknown
   bool stopped = false;       // ended after its launcher had signalled it to end
   bool consequence = false;   // the rank itself reports that another rank was lost

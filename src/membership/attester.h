@@ -1,0 +1,49 @@
+// How it is known that a process has ended.
+//
+// A connection that is refused or reset proves nothing: a firewall can do that. An end counts only if it is attested by a
+// process that can know: one on the same site, which asks the kernel, or the launcher that started it. An attestation also
+// states the newest generation in the site's roster, read after the end: the process has accepted nothing newer, so that
+// it cannot have continued in a generation that the others do not know of. It stays true for ever, so it does not matter
+// when it arrives, or how often.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/process_state.h"
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/secret.h"
+#include "lockstep/base/status.h"
+#include "lockstep/store/store.h"
+#include "lockstep/store/tcp_store_server.h"
+#include "membership/records.h"
+
+namespace lockstep::membership {
+
+struct Attestation {
+  Generation newest;  // number 0: none of the site's processes has accepted any
+};
+
+// Serves the attestations of one launcher, over a store with the job's secret. Used by one thread.
+class Attester {
+ public:
+  // Listens on `host`, any port, until destroyed.
+  static Result<std::unique_ptr<Attester>> open(const std::string& host, const Secret& secret);
+  std::string address() const { return server_->address(); }
+  // Call after the process has been reaped. Reads the roster itself; without a readable roster nothing is attested.
+  Status attest(const ProcessIdentity& ended, const std::string& roster);
+
+ private:
+  Attester(std::unique_ptr<TcpStoreServer> server, std::shared_ptr<Store> store)
+      : server_(std::move(server)), store_(std::move(store)) {}
+  std::unique_ptr<TcpStoreServer> server_;
+  std::shared_ptr<Store> store_;
+};
+
+// What a process of `site`, with this roster, can find out about the end of `member`: from the kernel if the member
+// belongs to that site, otherwise from the member's attester. Nothing if it is not known to have ended.
+std::optional<Attestation> find_attestation(const Member& member, const std::string& site, const std::string& roster,
+                                            const Secret& secret, Deadline deadline);
+
+}  // namespace lockstep::membership

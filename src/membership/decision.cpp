@@ -1,0 +1,185 @@
+#include "membership/decision.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "membership/quorum.h"
+
+namespace lockstep::membership {
+namespace {
+
+// The generations of which a quorum is needed: among those with the highest number, each distinct one. The newest
+// established one comes first.
+struct Bases {
+  const Generation* established = nullptr;
+  std::vector<const Generation*> all;
+};
+
+void add_newest(std::vector<const Generation*>& bases, const std::vector<const Generation*>& generations) {
+  std::int64_t newest = 1;
+  for (const Generation* const generation : generations) newest = std::max(newest, generation->number);
+  for (const Generation* const generation : generations) {
+    const auto same = [&](const Generation* other) { return other->id == generation->id; };
+    if (generation->number == newest && std::none_of(bases.begin(), bases.end(), same)) bases.push_back(generation);
+  }
+}
+
+Bases find_bases(const MembershipView& view) {
+  std::vector<const Generation*> established, accepted;
+  for (const Registration& one : view.present) {
+    established.push_back(&one.established);
+    accepted.push_back(&one.accepted);
+  }
+  for (const Generation& one : view.attested) accepted.push_back(&one);
+  Bases bases;
+  add_newest(bases.all, established);
+  if (!bases.all.empty()) bases.established = bases.all.front();
+  add_newest(bases.all, accepted);
+  return bases;
+}
+
+Absence absence_of(const MembershipView& view, const std::string& id) {
+  const auto found = view.absent.find(id);
+  return found == view.absent.end() ? Absence{} : found->second;
+}
+
+std::set<std::string> ids_of_ended(const MembershipView& view) {
+  std::set<std::string> ended;
+  for (const auto& [id, absence] : view.absent) {
+    if (absence.kind == Absence::Kind::ended) ended.insert(id);
+  }
+  return ended;
+}
+
+// Why the leader still waits for this member; nothing if it no longer does.
+std::optional<std::string> awaited(const Member& member, const Absence& absence, const Policy& policy) {
+  switch (absence.kind) {
+    case Absence::Kind::unreachable:
+    case Absence::Kind::ended: return std::nullopt;
+    case Absence::Kind::unknown: return fmt::format("{} (not yet probed)", member.describe());
+    case Absence::Kind::silent:
+      if (absence.lasts >= policy.silent_timeout) return std::nullopt;
+      return fmt::format("{} (does not answer)", member.describe());
+    case Absence::Kind::alive:
+      if (absence.lasts >= policy.straggler_timeout) return std::nullopt;
+      return fmt::format("{} (alive, but has not registered)", member.describe());
+  }
+  return std::nullopt;
+}
+
+// Members of the bases in the order of their ranks there, then newcomers in the order of their arrival.
+std::vector<const Registration*> in_order_of_rank(const std::vector<Registration>& here, const Bases& bases) {
+  std::vector<const Registration*> order;
+  const auto add = [&](const Registration& one) {
+    const auto same = [&](const Registration* other) { return other->member.id == one.member.id; };
+    if (std::none_of(order.begin(), order.end(), same)) order.push_back(&one);
+  };
+  for (const Generation* base : bases.all) {
+    for (const Member& member : base->members) {
+      const auto found =
+          std::find_if(here.begin(), here.end(), [&](const auto& one) { return one.member.id == member.id; });
+      if (found != here.end()) add(*found);
+    }
+  }
+  for (const Registration& one : here) add(one);
+  return order;
+}
+
+// The state to continue from is that of the most advanced member of the newest established generation: a process left
+// behind by it may have completed a step that this generation discarded. If none of those has a state (they had just
+// joined), the state of a member that never established that generation is equally valid: no step can have been made
+// without it.
+const Registration* find_source(const std::vector<const Registration*>& members, const Generation* established) {
+  const auto rank = [&](const Registration& one) {
+    if (established == nullptr || one.established.id == established->id) return 2;
+    return established->rank_of(one.member.id) >= 0 ? 1 : 0;
+  };
+  const Registration* source = nullptr;
+  for (const Registration* one : members) {
+    if (one->step < 0 || rank(*one) == 0) continue;
+    const bool better =
+        source == nullptr || rank(*one) > rank(*source) || (rank(*one) == rank(*source) && one->step > source->step);
+    if (better) source = one;
+  }
+  return source;
+}
+
+Decision wait_or_give_up(const MembershipView& view, const Policy& policy, const std::string& reason, bool has_quorum) {
+  const bool too_long = view.elapsed >= policy.quorum_timeout;
+  return {.kind = too_long ? Decision::Kind::give_up : Decision::Kind::wait,
+          .answer = {.kind = Answer::Kind::give_up, .reason = reason},
+          .reason = reason,
+          .has_quorum = has_quorum};
+}
+
+Decision form(const std::vector<const Registration*>& members, const Registration& source, const Bases& bases,
+              const std::string& fresh_id) {
+  Answer answer{.kind = Answer::Kind::join};
+  for (const Generation* base : bases.all) {
+    answer.generation.number = std::max(answer.generation.number, base->number + 1);
+  }
+  answer.generation.id = fresh_id;
+  for (const Registration* one : members) {
+    answer.generation.members.push_back(one->member);
+    if (one->step != source.step || one->established.id != source.established.id) answer.transfer = true;
+  }
+  answer.source = answer.generation.rank_of(source.member.id);
+  answer.reason = fmt::format("generation {} of {} ranks", answer.generation.number, members.size());
+  return {.kind = Decision::Kind::form, .answer = answer, .reason = answer.reason, .has_quorum = true};
+}
+
+}  // namespace
+
+Decision decide(const MembershipView& view, const Policy& policy, const std::string& fresh_id) {
+  const Bases bases = find_bases(view);
+  if (bases.all.empty()) {
+    return wait_or_give_up(view, policy, "no registered process belongs to the job yet", false);
+  }
+  std::vector<const Registration*> members = in_order_of_rank(view.present, bases);
+  if (members.size() > static_cast<std::size_t>(policy.max_ranks)) {
+    members.resize(static_cast<std::size_t>(policy.max_ranks));
+  }
+  std::set<std::string> here;
+  for (const Registration* one : members) here.insert(one->member.id);
+  const std::set<std::string> ended = ids_of_ended(view);
+  std::vector<std::string> missing;
+  for (const Generation* base : bases.all) {
+    const Quorum quorum = count_quorum(base->ids(), ended, here);
+    if (!quorum.reached) {
+      return wait_or_give_up(view, policy,
+                             fmt::format("of the {} ranks of generation {}, {}. Without them another part of the job "
+                                         "might continue at the same time",
+                                         base->members.size(), base->number, quorum.reason),
+                             false);
+    }
+    for (const Member& member : base->members) {
+      if (here.contains(member.id)) continue;
+      if (auto who = awaited(member, absence_of(view, member.id), policy)) missing.push_back(*std::move(who));
+    }
+  }
+  if (!missing.empty()) {
+    return {.kind = Decision::Kind::wait,
+            .reason = fmt::format("waiting for {}", fmt::join(missing, ", ")),
+            .has_quorum = true};
+  }
+  if (members.size() < static_cast<std::size_t>(policy.min_ranks)) {
+    return wait_or_give_up(
+        view, policy, fmt::format("{} ranks are left, but at least {} are required", members.size(), policy.min_ranks),
+        true);
+  }
+  const Registration* const source = find_source(members, bases.established);
+  if (source == nullptr) {
+    return {.kind = Decision::Kind::give_up,
+            .answer = {.kind = Answer::Kind::give_up,
+                       .reason = "every process that had the training state is lost; restart from a snapshot"},
+            .reason = "every process that had the training state is lost; restart from a snapshot",
+            .has_quorum = true};
+  }
+  return form(members, *source, bases, fresh_id);
+}
+
+}  // namespace lockstep::membership

@@ -1,0 +1,178 @@
+#include "membership/decision.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::membership {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Generation generation(std::int64_t number, const std::vector<std::string>& ids, const std::string& id = "") {
+  Generation result{.number = number, .id = id.empty() ? "g" + std::to_string(number) : id, .members = {}};
+  for (const std::string& member : ids) result.members.push_back({.id = member, .host = "host-" + member});
+  return result;
+}
+
+Registration member(const std::string& id, const Generation& of, std::int64_t step) {
+  return {.member = {.id = id, .host = "host-" + id}, .accepted = of, .established = of, .step = step};
+}
+
+Registration newcomer(const std::string& id, const Generation& knows) {
+  return {.member = {.id = id}, .accepted = knows, .established = {}, .step = -1};
+}
+
+const Generation kThree = generation(1, {"a", "b", "c"});
+const Absence kEnded{.kind = Absence::Kind::ended};
+
+TEST(Decide, SurvivorsKeepTheirOrder) {
+  const Decision decision =
+      decide({.present = {member("c", kThree, 5), member("a", kThree, 5)}, .absent = {{"b", kEnded}}}, {}, "next");
+  ASSERT_EQ(decision.kind, Decision::Kind::form) << decision.reason;
+  EXPECT_THAT(decision.answer.generation.ids(), ElementsAre("a", "c"));
+  EXPECT_EQ(decision.answer.generation.number, 2);
+  EXPECT_EQ(decision.answer.generation.id, "next");
+  EXPECT_FALSE(decision.answer.transfer);
+}
+
+TEST(Decide, TheMostAdvancedStateCounts) {
+  const Decision decision =
+      decide({.present = {member("a", kThree, 5), member("b", kThree, 6)}, .absent = {{"c", kEnded}}}, {}, "next");
+  ASSERT_EQ(decision.kind, Decision::Kind::form);
+  EXPECT_EQ(decision.answer.source, 1);
+  EXPECT_TRUE(decision.answer.transfer);
+}
+
+TEST(Decide, NewcomersComeLastAndGetTheState) {
+  const Decision decision = decide(
+      {.present = {newcomer("z", kThree), member("a", kThree, 5), member("b", kThree, 5), member("c", kThree, 5)}}, {},
+      "next");
+  ASSERT_EQ(decision.kind, Decision::Kind::form);
+  EXPECT_THAT(decision.answer.generation.ids(), ElementsAre("a", "b", "c", "z"));
+  EXPECT_EQ(decision.answer.source, 0);
+  EXPECT_TRUE(decision.answer.transfer);
+}
+
+TEST(Decide, NewcomersBeyondTheMaximumAreLeftOut) {
+  const Decision decision = decide(
+      {.present = {member("a", kThree, 5), member("b", kThree, 5), member("c", kThree, 5), newcomer("z", kThree)}},
+      {.max_ranks = 3}, "next");
+  ASSERT_EQ(decision.kind, Decision::Kind::form);
+  EXPECT_THAT(decision.answer.generation.ids(), ElementsAre("a", "b", "c"));
+}
+
+TEST(Decide, WaitsForBusyMembersAndLeavesSilentOnesBehind) {
+  const MembershipView two{.present = {member("a", kThree, 5), member("b", kThree, 5)}};
+  const auto with = [&](Absence absence) {
+    MembershipView view = two;
+    view.absent["c"] = absence;
+    return decide(view, {.silent_timeout = seconds(5), .straggler_timeout = seconds(60)}, "next");
+  };
+  EXPECT_EQ(decide(two, {}, "next").kind, Decision::Kind::wait);
+  EXPECT_THAT(with({Absence::Kind::alive, seconds(30)}).reason, HasSubstr("host-c"));
+  EXPECT_EQ(with({Absence::Kind::alive, seconds(30)}).kind, Decision::Kind::wait);
+  EXPECT_EQ(with({Absence::Kind::alive, seconds(61)}).kind, Decision::Kind::form);
+  EXPECT_EQ(with({Absence::Kind::silent, seconds(4)}).kind, Decision::Kind::wait);
+  EXPECT_EQ(with({Absence::Kind::silent, seconds(6)}).kind, Decision::Kind::form);
+}
+
+TEST(Decide, WithoutAQuorumNoProcessContinues) {
+  const Absence silent{.kind = Absence::Kind::silent, .lasts = seconds(100)};
+  const MembershipView alone{.present = {member("b", kThree, 5)}, .absent = {{"a", silent}, {"c", silent}}};
+  EXPECT_EQ(decide(alone, {.quorum_timeout = seconds(10)}, "next").kind, Decision::Kind::wait);
+  MembershipView later = alone;
+  later.elapsed = seconds(11);
+  const Decision decision = decide(later, {.quorum_timeout = seconds(10)}, "next");
+  EXPECT_EQ(decision.kind, Decision::Kind::give_up);
+  EXPECT_THAT(decision.reason, HasSubstr("another part of the job might continue"));
+}
+
+// A firewall refuses connections as an ended process does.
+TEST(Decide, AnUnreachableMemberIsNotAwaitedButCountsInTheQuorum) {
+  const Absence unreachable{.kind = Absence::Kind::unreachable};
+  MembershipView view{.present = {member("a", kThree, 5), member("b", kThree, 5)}, .absent = {{"c", unreachable}}};
+  EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::form);
+  view = {.present = {member("c", kThree, 5)}, .absent = {{"a", unreachable}, {"b", unreachable}}};
+  EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::wait);
+}
+
+// The site of an ended member had accepted a generation that none of those present knows.
+TEST(Decide, NeedsAQuorumOfWhatAnEndedMemberAccepted) {
+  const Generation unknown = generation(2, {"b", "x", "y"});
+  MembershipView view{.present = {member("a", kThree, 5), member("c", kThree, 5)},
+                      .absent = {{"b", kEnded}},
+                      .attested = {unknown}};
+  EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::wait);
+  view.attested = {kThree};
+  EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::form);
+}
+
+// A registered process for which there is no room does not join, so it cannot vote.
+TEST(Decide, OnlyThoseWhoJoinCountInTheQuorum) {
+  const Generation old = generation(1, {"a", "b"}), grown = generation(2, {"a", "c", "d"});
+  Registration a = member("a", old, 5);
+  a.accepted = grown;
+  const MembershipView view{.present = {a, newcomer("c", grown), member("b", old, 5)},
+                            .absent = {{"d", {Absence::Kind::silent, seconds(100)}}}};
+  EXPECT_EQ(decide(view, {.max_ranks = 3}, "next").kind, Decision::Kind::form);
+  EXPECT_EQ(decide(view, {.max_ranks = 2}, "next").kind, Decision::Kind::wait) << "c has no room";
+}
+
+// Half of the old generation accepted a decision that never became a group: the next needs a quorum of both.
+TEST(Decide, AlsoNeedsAQuorumOfTheAcceptedGeneration) {
+  const Generation grown = generation(2, {"a", "x", "y", "z"});
+  Registration a = member("a", generation(1, {"a"}), 5);
+  a.accepted = grown;
+  EXPECT_EQ(decide({.present = {a}}, {}, "next").kind, Decision::Kind::wait);
+  MembershipView with_x{.present = {a, newcomer("x", grown)}};
+  for (const char* id : {"y", "z"}) with_x.absent[id] = kEnded;
+  EXPECT_EQ(decide(with_x, {}, "next").kind, Decision::Kind::form);
+}
+
+TEST(Decide, AStateFromAnOlderGenerationIsNotASource) {
+  const Generation second = generation(2, {"b", "c"});
+  Registration left_behind = member("a", kThree, 9);  // completed a step that the others discarded
+  const Decision decision =
+      decide({.present = {left_behind, member("b", second, 6), member("c", second, 6)}}, {}, "next");
+  ASSERT_EQ(decision.kind, Decision::Kind::form);
+  EXPECT_EQ(decision.answer.generation.members[static_cast<std::size_t>(decision.answer.source)].id, "b");
+  EXPECT_TRUE(decision.answer.transfer);
+}
+
+// A newcomer was in the newest generation, but never received the state. A member whose own attempt to join it failed
+// has the state.
+TEST(Decide, AMemberThatNeverEstablishedTheNewestGenerationIsASourceIfNoOtherIs) {
+  const Generation second = generation(2, {"a", "x"});
+  Registration a = member("a", kThree, 7);
+  a.accepted = second;
+  const Registration x = member("x", second, -1);
+  Decision decision = decide({.present = {a, x}, .absent = {{"b", kEnded}, {"c", kEnded}}}, {}, "next");
+  ASSERT_EQ(decision.kind, Decision::Kind::form) << decision.reason;
+  EXPECT_EQ(decision.answer.generation.members[static_cast<std::size_t>(decision.answer.source)].id, "a");
+  // Not if it was left behind: then others may have completed steps in that generation.
+  a.accepted = kThree;
+  const Generation without = generation(2, {"x", "y"});
+  decision = decide({.present = {a, member("x", without, -1), member("y", without, -1)}}, {}, "next");
+  EXPECT_EQ(decision.kind, Decision::Kind::give_up);
+}
+
+TEST(Decide, WithoutAnyStateTheJobEnds) {
+  const Decision decision =
+      decide({.present = {member("a", kThree, -1), member("b", kThree, -1)}, .absent = {{"c", kEnded}}}, {}, "next");
+  EXPECT_EQ(decision.kind, Decision::Kind::give_up);
+  EXPECT_THAT(decision.reason, HasSubstr("snapshot"));
+}
+
+TEST(Decide, BelowTheMinimumTheJobWaitsAndThenEnds) {
+  MembershipView view{.present = {member("a", kThree, 5), member("b", kThree, 5)}, .absent = {{"c", kEnded}}};
+  const Policy policy{.min_ranks = 3, .quorum_timeout = seconds(10)};
+  EXPECT_EQ(decide(view, policy, "next").kind, Decision::Kind::wait);
+  view.elapsed = seconds(10);
+  EXPECT_THAT(decide(view, policy, "next").reason, HasSubstr("at least 3"));
+  EXPECT_EQ(decide(view, policy, "next").kind, Decision::Kind::give_up);
+}
+
+}  // namespace
+}  // namespace lockstep::membership

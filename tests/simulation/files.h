@@ -1,0 +1,54 @@
+// Descriptors that are no sockets: files of a simulated host, eventfd, epoll and pidfd.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "simulation/process.h"
+
+namespace lockstep::simulation {
+
+class File final : public Object {
+ public:
+  File(Host& host, std::shared_ptr<Inode> inode) : host_(host), inode_(std::move(inode)) {}
+  short ready() const override;
+  void closed() override { unlock(); }
+  ssize_t read(void* data, std::size_t bytes);
+  ssize_t write(const void* data, std::size_t bytes);
+  // LOCK_EX without LOCK_NB: blocks.
+  void lock();
+  void unlock();
+  std::size_t size() const { return inode_->data.size(); }
+
+ private:
+  Host& host_;
+  const std::shared_ptr<Inode> inode_;
+  std::size_t offset_ = 0;
+};
+
+class EventCounter final : public Object {
+ public:
+  short ready() const override;
+  std::uint64_t count = 0;
+};
+
+class Epoll final : public Object {
+ public:
+  std::map<int, epoll_event> entries;
+};
+
+class ProcessHandle final : public Object {
+ public:
+  explicit ProcessHandle(Process& process) : process_(process) {}
+  short ready() const override;
+  Process& process() const { return process_; }
+
+ private:
+  Process& process_;
+};
+
+}  // namespace lockstep::simulation
