@@ -1,12 +1,12 @@
 #include "base/small_file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
+#include <memory>
 
 #include "base/net/socket.h"
 #include "base/unique_fd.h"
@@ -36,35 +36,29 @@ Result<std::optional<std::string>> read_small_file(const std::string& path) {
   }
 }
 
-Status replace_small_file(const std::string& path, const std::string& content) {
-  const std::string temporary = fmt::format("{}.{}", path, ::getpid());
+Status create_small_file(const std::string& path, const std::string& content) {
+  const std::string temporary = fmt::format("{}.new.{}", path, ::getpid());
   const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!fd.valid()) return file_error("write", temporary);
-  std::size_t written = 0;
-  while (written < content.size()) {
+  Status status;
+  for (std::size_t written = 0; status.ok() && written < content.size();) {
     const ssize_t got = ::write(fd.get(), content.data() + written, content.size() - written);
     if (got > 0) written += static_cast<std::size_t>(got);
-    if (got < 0 && errno != EINTR) {
-      const Status failed = file_error("write", temporary);
-      ::unlink(temporary.c_str());
-      return failed;
-    }
+    if (got < 0 && errno != EINTR) status = file_error("write", temporary);
   }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) return file_error("replace", path);
-  return {};
+  if (status.ok() && ::link(temporary.c_str(), path.c_str()) != 0) {
+    status = errno == EEXIST ? Status(StatusCode::already_exists, path + " exists") : file_error("create", path);
+  }
+  ::unlink(temporary.c_str());
+  return status;
 }
 
-Result<FileLock> FileLock::acquire(const std::string& path) {
-  FileLock lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (lock.fd_ < 0) return file_error("open the lock", path);
-  while (::flock(lock.fd_, LOCK_EX) != 0) {
-    if (errno != EINTR) return file_error("lock", path);
-  }
-  return lock;
-}
-
-FileLock::~FileLock() {
-  if (fd_ >= 0) ::close(fd_);
+Result<std::vector<std::string>> list_folder(const std::string& path) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), &::closedir);
+  if (!folder) return file_error("list", path);
+  std::vector<std::string> names;
+  while (const dirent* entry = ::readdir(folder.get())) names.emplace_back(entry->d_name);
+  return names;
 }
 
 }  // namespace lockstep

@@ -1,8 +1,9 @@
-// Small files that are read and replaced as a whole.
+// Small files that are read and written as a whole.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/status.h"
 
@@ -10,20 +11,9 @@ namespace lockstep {
 
 // Nothing if there is no such file.
 Result<std::optional<std::string>> read_small_file(const std::string& path);
-// Readers see the previous content or all of the new one. Writes to "<path>.<pid>" and renames it.
-Status replace_small_file(const std::string& path, const std::string& content);
-
-// Waits for other holders of this lock file and creates it if it is missing. Held until destroyed.
-class FileLock {
- public:
-  static Result<FileLock> acquire(const std::string& path);
-  FileLock(FileLock&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  FileLock& operator=(FileLock&&) = delete;
-  ~FileLock();
-
- private:
-  explicit FileLock(int fd) : fd_(fd) {}
-  int fd_;
-};
+// The file appears with all of its content, or not at all. already_exists if there is one with this name.
+Status create_small_file(const std::string& path, const std::string& content);
+// The names in a folder, in no order.
+Result<std::vector<std::string>> list_folder(const std::string& path);
 
 }  // namespace lockstep

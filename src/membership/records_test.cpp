@@ -55,7 +55,7 @@ TEST_F(RosterFile, IsEmptyUntilWritten) {
   EXPECT_EQ(read_roster(path_).value().generation.number, 0);
   ASSERT_TRUE(offer_roster(path_, {.generation = kGeneration}).ok());
   EXPECT_EQ(read_roster(path_).value().generation, kGeneration);
-  std::ifstream file(path_);
+  std::ifstream file(path_ + ".7");
   std::string first_line;
   std::getline(file, first_line);
   EXPECT_EQ(first_line, "7");
@@ -78,6 +78,7 @@ TEST_F(RosterFile, ManyWritersLeaveTheNewest) {
       for (int number = writer; number < 200; number += 4) {
         Generation generation = kGeneration;
         generation.number = number;
+        generation.id = std::to_string(number);
         EXPECT_TRUE(offer_roster(path_, {.generation = generation}).ok());
       }
     });
@@ -106,15 +107,37 @@ TEST_F(RosterFile, NothingFollowsAFinishedJob) {
 }
 
 TEST_F(RosterFile, GarbageIsAnErrorAndStays) {
-  std::ofstream(path_) << "what is this\n";
+  std::ofstream(path_ + ".3") << "what is this\n";
   EXPECT_EQ(read_roster(path_).status().code(), StatusCode::protocol_error);
   EXPECT_EQ(offer_roster(path_, {.generation = kGeneration}).status().code(), StatusCode::protocol_error);
+}
+
+TEST_F(RosterFile, OldGenerationsAreRemoved) {
+  for (int number = 1; number <= 100; ++number) {
+    Generation generation = kGeneration;
+    generation.number = number;
+    generation.id = std::to_string(number);
+    ASSERT_TRUE(offer_roster(path_, {.generation = generation}).ok());
+  }
+  const std::filesystem::directory_iterator files(folder_);
+  EXPECT_LT(std::distance(begin(files), end(files)), 20);
+}
+
+// One that was stopped between looking and writing.
+TEST_F(RosterFile, AWriterThatIsTooLateSeesWhatForbidsIt) {
+  Generation newer = kGeneration;
+  newer.number = 100;
+  newer.id = "newer";
+  ASSERT_TRUE(offer_roster(path_, {.generation = newer}).ok());
+  std::ofstream(path_ + ".7") << format(Roster{.generation = kGeneration});
+  EXPECT_EQ(read_roster(path_).value().generation, newer);
+  EXPECT_EQ(offer_roster(path_, {.generation = kGeneration}).value().generation, newer);
 }
 
 TEST_F(RosterFile, AMissingFolderIsReported) {
   const Status status = offer_roster(folder_ + "/none/roster", {.generation = kGeneration}).status();
   EXPECT_EQ(status.code(), StatusCode::unavailable);
-  EXPECT_NE(status.message().find("/none/roster"), std::string::npos);
+  EXPECT_NE(status.message().find("/none/"), std::string::npos);
 }
 
 }  // namespace

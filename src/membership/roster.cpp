@@ -1,8 +1,13 @@
 #include "membership/roster.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
+#include <optional>
 #include <sstream>
+#include <vector>
 
 #include "base/small_file.h"
 
@@ -33,23 +38,73 @@ Result<Roster> parse_roster(std::string_view text) {
   return Roster{.generation = *std::move(parsed), .finished = state == kFinished};
 }
 
-Result<Roster> read_roster(const std::string& path) {
+namespace {
+
+// Older ones are of no use: nobody can accept them any more.
+constexpr std::int64_t kKept = 16;
+
+std::string finished_path(const std::string& path) { return path + ".finished"; }
+std::string numbered_path(const std::string& path, std::int64_t number) { return fmt::format("{}.{}", path, number); }
+
+// The numbers of the generations that have a file.
+Result<std::vector<std::int64_t>> find_numbers(const std::string& path) {
+  const auto slash = path.rfind('/');
+  const std::string name = path.substr(slash + 1) + ".";
+  const auto names = list_folder(slash == std::string::npos ? "." : path.substr(0, slash + 1));
+  if (!names.ok()) return names.status();
+  std::vector<std::int64_t> numbers;
+  for (const std::string& one : *names) {
+    std::int64_t number = 0;
+    const char* const end = one.data() + one.size();
+    if (!one.starts_with(name)) continue;
+    const auto parsed = std::from_chars(one.data() + name.size(), end, number);
+    if (parsed.ec == std::errc() && parsed.ptr == end) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+Result<std::optional<Roster>> read_one(const std::string& path) {
   const auto text = read_small_file(path);
-  if (!text.ok()) return text.status().with_context("the roster");
-  return *text ? parse_roster(**text) : Roster{};
+  if (!text.ok()) return text.status();
+  if (!*text) return std::optional<Roster>();
+  auto roster = parse_roster(**text);
+  if (!roster.ok()) return roster.status().with_context(path);
+  return std::optional<Roster>(*std::move(roster));
+}
+
+}  // namespace
+
+Result<Roster> read_roster(const std::string& path) {
+  const auto finished = read_one(finished_path(path));
+  if (!finished.ok()) return finished.status();
+  if (*finished) return **finished;
+  while (true) {
+    const auto numbers = find_numbers(path);
+    if (!numbers.ok()) return numbers.status().with_context("the roster");
+    if (numbers->empty()) return Roster{};
+    const auto newest = read_one(numbered_path(path, *std::max_element(numbers->begin(), numbers->end())));
+    if (!newest.ok()) return newest.status();
+    if (*newest) return **newest;
+    // It was removed since it was listed, because there are much newer ones.
+  }
 }
 
 Result<Roster> offer_roster(const std::string& path, const Roster& roster) {
-  const auto lock = FileLock::acquire(path + ".lock");
-  if (!lock.ok()) return lock.status().with_context("the roster");
   auto present = read_roster(path);
-  if (!present.ok()) return present;
+  if (!present.ok() || present->finished) return present;
+  const std::int64_t number = roster.generation.number;
   const bool same = present->generation.id == roster.generation.id;
-  const bool is_newer = roster.generation.number > present->generation.number ||
-                        (same && roster.finished && !present->finished);
-  if (!is_newer || present->finished) return present;
-  LOCKSTEP_RETURN_IF_ERROR(replace_small_file(path, format(roster)).with_context("the roster"));
-  return roster;
+  if (present->generation.number > number || (present->generation.number == number && !same)) return present;
+  const std::string file = roster.finished ? finished_path(path) : numbered_path(path, number);
+  const Status created = create_small_file(file, format(roster));
+  if (!created.ok() && created.code() != StatusCode::already_exists) return created.with_context("the roster");
+  present = read_roster(path);  // another process may have been faster
+  if (!present.ok() || present->generation.id != roster.generation.id) return present;
+  const auto numbers = find_numbers(path);
+  for (const std::int64_t old : numbers.ok() ? *numbers : std::vector<std::int64_t>()) {
+    if (old < number - kKept) ::unlink(numbered_path(path, old).c_str());
+  }
+  return present;
 }
 
 }  // namespace lockstep::membership

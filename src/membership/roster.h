@@ -1,7 +1,11 @@
-// The roster: a file that the processes of one site (those that one launcher started) share. It holds the newest
-// generation that any of them has accepted, so that a process that is started later can find the members, and one that
-// was left behind can detect that the others continued. Launchers copy it between nodes as an opaque text; they use
-// only its first line, an increasing number.
+// The roster of a site: what the processes that one launcher started have accepted. A process that is started later finds
+// the members in it, one that was left behind detects that the others continued, and after the end of a process it shows
+// what the process may have joined (attester.h). Launchers copy rosters between hosts as opaque texts; they use only the
+// first line, an increasing number.
+//
+// Each accepted generation is a file of its own, "<path>.<number>", which is created with all of its content and never
+// changed. So at most one generation of each number is accepted on a site, the newest number never decreases, and there is
+// no lock that a stopped process could hold. "<path>.finished" exists when the job is done.
 #pragma once
 
 #include <string>
@@ -20,12 +24,10 @@ struct Roster {
 std::string format(const Roster& roster);
 Result<Roster> parse_roster(std::string_view text);
 
-// Returns generation 0 if there is no such file yet.
+// The newest; generation 0 if there is none yet.
 Result<Roster> read_roster(const std::string& path);
-// Writes `roster` unless the file holds a newer generation, or another one with the same number: then at most one
-// generation of each number is accepted on a site, and the file never goes backwards. A finished roster is newer than a
-// running one. Returns what the file holds now: `roster`, or what forbids it. Concurrent writers wait for each other
-// (flock on "<path>.lock").
+// Accepts `roster`, unless there is a newer generation, another one with the same number, or the job is done. Returns the
+// newest roster: `roster`, or what forbids it. A process may act on a generation only after this has returned it.
 Result<Roster> offer_roster(const std::string& path, const Roster& roster);
 
 }  // namespace lockstep::membership

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 namespace lockstep::simulation {
 
@@ -27,23 +26,6 @@ ssize_t File::write(const void* data, std::size_t bytes) {
   std::memcpy(inode_->data.data() + offset_, data, bytes);
   offset_ += bytes;
   return static_cast<ssize_t>(bytes);
-}
-
-void File::lock() {
-  Scheduler& scheduler = *Simulation::current().scheduler();
-  while (inode_->lock != nullptr && inode_->lock != this) {
-    inode_->waiters.push_back(scheduler.current());
-    scheduler.sleep_until(kNever);
-  }
-  inode_->lock = this;
-}
-
-void File::unlock() {
-  if (inode_->lock != this) return;
-  inode_->lock = nullptr;
-  for (Fiber* const fiber : std::exchange(inode_->waiters, {})) {
-    if (!fiber->done) Simulation::current().scheduler()->wake(fiber);
-  }
 }
 
 short EventCounter::ready() const { return static_cast<short>(POLLOUT | (count > 0 ? POLLIN : 0)); }

@@ -16,13 +16,8 @@ class File final : public Object {
  public:
   File(Host& host, std::shared_ptr<Inode> inode) : host_(host), inode_(std::move(inode)) {}
   short ready() const override;
-  void closed() override { unlock(); }
   ssize_t read(void* data, std::size_t bytes);
   ssize_t write(const void* data, std::size_t bytes);
-  // LOCK_EX without LOCK_NB: blocks.
-  void lock();
-  void unlock();
-  std::size_t size() const { return inode_->data.size(); }
 
  private:
   Host& host_;

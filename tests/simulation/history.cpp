@@ -4,12 +4,14 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <thread>
 #include <vector>
 
 #include "lockstep/base/secret.h"
 #include "lockstep/store/tcp_store_server.h"
 #include "membership/attester.h"
+#include "membership/quorum.h"
 #include "membership/roster.h"
 #include "simulation/network.h"
 #include "simulation/training_model.h"
@@ -26,6 +28,18 @@ constexpr Time kFaultsEnd = 25 * kSecond;
 // After this time without faults the job must make progress.
 constexpr Time kCalm = 60 * kSecond;
 constexpr std::int64_t kEnoughSteps = 20;
+
+// As read_roster() on that host.
+membership::Roster newest_roster(const Host& host) {
+  membership::Roster newest;
+  for (const auto& [path, inode] : host.files) {
+    const auto roster = membership::parse_roster(inode->data);
+    if (!roster.ok() || path.find(".new.") != std::string::npos) continue;
+    if (roster->finished || roster->generation.number > newest.generation.number) newest = *roster;
+    if (roster->finished) break;
+  }
+  return newest;
+}
 
 class History {
  public:
@@ -51,6 +65,7 @@ class History {
   void fault();
   void cut(Link link);
   std::vector<Process*> living() const;
+  bool has_survivor();
 
   const HistoryOptions options_;
   Simulation simulation_;
@@ -143,7 +158,7 @@ void History::restart_missing(int host, const std::string& attester) {
   int here = 0;
   for (const Rank& rank : ranks_) here += rank.host == host && rank.process->alive() ? 1 : 0;
   if (here >= per_host_ || newcomers_left_ == 0 || lineage_.finished) return;
-  if (!simulation_.host(host).files.contains(kRoster)) return;
+  if (value_or_throw(membership::read_roster(kRoster)).generation.number == 0) return;
   --newcomers_left_;
   start_rank(host, static_cast<int>(ranks_.size()), true, attester);
 }
@@ -152,11 +167,10 @@ void History::copy_rosters(int host) {
   for (int other = 0; other < hosts_; ++other) {
     const Host &from = simulation_.host(other), &to = simulation_.host(host);
     const Network& network = simulation_.network();
-    const auto found = from.files.find(kRoster);
-    if (other == host || found == from.files.end() || !launchers_.at(static_cast<std::size_t>(other))->alive()) continue;
+    if (other == host || !launchers_.at(static_cast<std::size_t>(other))->alive()) continue;
     if (network.link(from, to) != Link::open || network.link(to, from) != Link::open) continue;
-    const auto theirs = membership::parse_roster(found->second->data);
-    if (theirs.ok()) (void)membership::offer_roster(kRoster, *theirs);
+    const membership::Roster theirs = newest_roster(from);
+    if (theirs.generation.number > 0) (void)membership::offer_roster(kRoster, theirs);
   }
 }
 
@@ -184,6 +198,7 @@ void History::cut(Link link) {
                               whole ? -1 : two, both ? "" : " (one way)"));
   set(link);
   simulation_.scheduler()->after(random_.between(100, 20'000) * kMillisecond, [this, set] {
+    if (calm_) return;
     simulation_.log("--- the link is open again");
     set(Link::open);
   });
@@ -199,7 +214,8 @@ void History::fault() {
     victim->stop();
     simulation_.scheduler()->after(pause, [victim] { victim->resume(); });
   };
-  switch (random_.below(9)) {
+  Process* const launcher = launchers_.at(static_cast<std::size_t>(victim->host().index));
+  switch (random_.below(12)) {
     case 0: victim->kill("killed"); break;
     case 1:
       victim->at_operation(random_.between(1, 400), [victim] { victim->kill("killed"); });
@@ -216,8 +232,19 @@ void History::fault() {
       break;
     case 8:  // a slow network
       for (int other = 0; other < hosts_; ++other) {
-        simulation_.network().set_delay(victim->host(), simulation_.host(other), random_.below(kSecond));
+        simulation_.network().set_delay(victim->host(), simulation_.host(other), random_.below(30 * kMillisecond));
       }
+      break;
+    case 9:  // a whole host: nobody is left to attest anything
+      if (hosts_ > 1) launcher->kill("killed");
+      break;
+    case 10:
+      launcher->stop();
+      simulation_.scheduler()->after(pause, [launcher] { launcher->resume(); });
+      break;
+    case 11:
+      victim->host().disk_full = true;
+      simulation_.scheduler()->after(pause, [victim] { victim->host().disk_full = false; });
       break;
   }
 }
@@ -254,6 +281,26 @@ void History::schedule_survivor() {
   });
 }
 
+// A living member of the newest generation that any host knows has the state of the last committed step, and the living
+// ones are a quorum. Others cannot know whether that generation has committed more.
+bool History::has_survivor() {
+  membership::Generation newest;
+  for (int host = 0; host < hosts_; ++host) {
+    const membership::Generation generation = newest_roster(simulation_.host(host)).generation;
+    if (generation.number > newest.number) newest = generation;
+  }
+  std::set<std::string> living, ended;
+  bool has_state = false;
+  for (const membership::Member& member : newest.members) {
+    const Process* const process = simulation_.find_process(static_cast<int>(member.pid));
+    if (process->alive()) living.insert(member.id);
+    has_state = has_state || (process->alive() && lineage_.has_last_step(*process));
+    const auto host = static_cast<std::size_t>(process->host().index);
+    if (!process->alive() && launchers_.at(host)->alive()) ended.insert(member.id);
+  }
+  return has_state && membership::count_quorum(newest.ids(), ended, living).reached;
+}
+
 Outcome History::run() {
   plan();
   for (int host = 0; host < hosts_; ++host) simulation_.add_host(fmt::format("host{}", host));
@@ -271,9 +318,13 @@ Outcome History::run() {
   calm_ = true;
   simulation_.log("--- calm");
   simulation_.network().heal();
-  for (const auto& process : simulation_.processes()) process->resume();
+  for (int host = 0; host < hosts_; ++host) simulation_.host(host).disk_full = false;
+  for (const auto& process : simulation_.processes()) {
+    process->forget_trigger();
+    process->resume();
+  }
   const std::int64_t before = lineage_.steps();
-  const bool can_continue = lineage_.survives();
+  const bool can_continue = has_survivor();
   // Some time after the first step, so that a second lineage would show itself.
   for (Time end = kFaultsEnd; lineage_.violation().empty() && end < kFaultsEnd + kCalm && !living().empty();) {
     simulation_.scheduler()->run(end += 5 * kSecond);

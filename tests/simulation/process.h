@@ -28,11 +28,9 @@ class Object {
   std::vector<Fiber*> waiters;
 };
 
-// A file's content. flock(2) locks belong to the open file.
+// A file's content.
 struct Inode {
   std::string data;
-  const Object* lock = nullptr;
-  std::vector<Fiber*> waiters;
 };
 
 struct Host {
@@ -65,6 +63,7 @@ class Process {
   void resume();
   // Stops or kills the process when it makes its `operations`-th system call from now.
   void at_operation(std::int64_t operations, std::function<void()> action);
+  void forget_trigger() { on_trigger_ = nullptr; }
   // Called at the start of every system call.
   void count_operation();
   void defer(Fiber* fiber, std::uint64_t sleep) { deferred_.emplace_back(fiber, sleep); }

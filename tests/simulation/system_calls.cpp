@@ -3,6 +3,7 @@
 // simulated processes, each does what it always does. What is not in this file (memory, strings, time zones) neither
 // blocks nor depends on anything but its arguments.
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -10,7 +11,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -115,6 +115,12 @@ class StreamSocket final : public Object {
     if (socket) socket->closed();
     if (listener) listener->closed();
   }
+};
+
+// What opendir(3) returns.
+struct Listing {
+  std::vector<std::string> names;
+  dirent entry{};
 };
 
 // What a fiber waits on: changes are reported there.
@@ -438,15 +444,42 @@ int __wrap_close(int fd) {
   return process->close(fd) ? 0 : fail(EBADF);
 }
 
-int __real_rename(const char* from, const char* to);
-int __wrap_rename(const char* from, const char* to) {
+int __real_link(const char* from, const char* to);
+int __wrap_link(const char* from, const char* to) {
   Process* const process = begin_call();
-  if (process == nullptr) return __real_rename(from, to);
+  if (process == nullptr) return __real_link(from, to);
   auto& files = process->host().files;
   const auto found = files.find(from);
   if (found == files.end()) return fail(ENOENT);
-  files[to] = found->second;
-  files.erase(from);
+  return files.try_emplace(to, found->second).second ? 0 : fail(EEXIST);
+}
+
+DIR* __real_opendir(const char* path);
+DIR* __wrap_opendir(const char* path) {
+  Process* const process = begin_call();
+  if (process == nullptr) return __real_opendir(path);
+  auto* const listing = new Listing;
+  for (const auto& [name, inode] : process->host().files) {
+    if (name.starts_with(path)) listing->names.push_back(name.substr(std::strlen(path)));
+  }
+  return reinterpret_cast<DIR*>(listing);
+}
+
+dirent* __real_readdir(DIR* folder);
+dirent* __wrap_readdir(DIR* folder) {
+  if (Simulation::process() == nullptr) return __real_readdir(folder);
+  auto* const listing = reinterpret_cast<Listing*>(folder);
+  if (listing->names.empty()) return nullptr;
+  listing->names.back().copy(listing->entry.d_name, sizeof(listing->entry.d_name) - 1);
+  listing->entry.d_name[listing->names.back().size()] = '\0';
+  listing->names.pop_back();
+  return &listing->entry;
+}
+
+int __real_closedir(DIR* folder);
+int __wrap_closedir(DIR* folder) {
+  if (Simulation::process() == nullptr) return __real_closedir(folder);
+  delete reinterpret_cast<Listing*>(folder);
   return 0;
 }
 
@@ -455,20 +488,6 @@ int __wrap_unlink(const char* path) {
   Process* const process = begin_call();
   if (process == nullptr) return __real_unlink(path);
   return process->host().files.erase(path) > 0 ? 0 : fail(ENOENT);
-}
-
-int __real_flock(int fd, int operation);
-int __wrap_flock(int fd, int operation) {
-  Process* const process = begin_call();
-  if (process == nullptr) return __real_flock(fd, operation);
-  auto* const file = find<File>(process, fd);
-  if (file == nullptr) return fail(EBADF);
-  if ((operation & LOCK_UN) != 0) {
-    file->unlock();
-  } else {
-    file->lock();
-  }
-  return 0;
 }
 
 int __real_fcntl(int fd, int command, ...);

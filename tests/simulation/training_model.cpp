@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <thread>
 
 #include "base/log.h"
@@ -71,9 +70,9 @@ void Lineage::committed(std::int64_t step, std::uint64_t state, const std::strin
   }
 }
 
-bool Lineage::survives() const {
-  return std::any_of(held_.begin(), held_.end(),
-                     [&](const auto& held) { return held.first->alive() && held.second >= steps(); });
+bool Lineage::has_last_step(const Process& process) const {
+  const auto held = held_.find(&process);
+  return held != held_.end() && held->second >= steps();
 }
 
 void train(elastic::ParticipantOptions options, std::int64_t steps, Lineage& lineage) {

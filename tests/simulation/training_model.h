@@ -25,8 +25,8 @@ class Lineage {
   std::int64_t steps() const { return states_.empty() ? 0 : states_.rbegin()->first; }
   // The number of steps in the state of a process; -1: it has none.
   void holds(const Process& process, std::int64_t step) { held_[&process] = step; }
-  // Whether a living process has the state of the last committed step.
-  bool survives() const;
+  // Whether the process has the state of the last committed step.
+  bool has_last_step(const Process& process) const;
   bool finished = false;
 
  private:

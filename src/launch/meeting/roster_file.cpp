@@ -1,25 +1,15 @@
 #include "launch/meeting/roster_file.h"
 
-#include <sys/stat.h>
-
-#include "base/small_file.h"
 #include "launch/meeting/meeting_records.h"
 #include "membership/roster.h"
 
 namespace lockstep::launch {
 
 std::optional<std::string> RosterFile::take_newer() {
-  struct stat info {};
-  if (::stat(path_.c_str(), &info) != 0) return std::nullopt;
-  const Seen now{.inode = info.st_ino, .time_ns = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec};
-  if (now == seen_) return std::nullopt;
-  seen_ = now;
-  const auto text = read_small_file(path_);
-  if (!text.ok() || !*text) return std::nullopt;
-  const std::int64_t number = roster_number(**text);
-  if (number <= newest_) return std::nullopt;
-  newest_ = number;
-  return **text;
+  const auto roster = membership::read_roster(path_);
+  if (!roster.ok() || roster->generation.number <= newest_) return std::nullopt;
+  newest_ = roster->generation.number;
+  return membership::format(*roster);
 }
 
 Status RosterFile::offer(const std::string& roster) {

@@ -1,4 +1,4 @@
-// The file in which the ranks of an elastic job record their members, for ranks that join later.
+// The roster of this node (membership/roster.h), for the exchange with other nodes.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,14 @@ class RosterFile {
  public:
   explicit RosterFile(std::string path) : path_(std::move(path)) {}
 
-  // The roster in the file, if it is newer than all that this object has seen.
+  // The newest roster, if it is newer than all that this object has seen.
   std::optional<std::string> take_newer();
-  // Writes `roster` to the file if it is newer than what is there.
+  // Adds `roster` if it is newer than what is there.
   Status offer(const std::string& roster);
 
  private:
   std::string path_;
-  std::int64_t newest_ = -1;  // number
-  struct Seen {
-    std::uint64_t inode = 0;
-    std::int64_t time_ns = 0;
-    friend bool operator==(const Seen&, const Seen&) = default;
-  };
-  Seen seen_;  // of the file that was read last
+  std::int64_t newest_ = 0;  // number
 };
 
 }  // namespace lockstep::launch

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
@@ -15,9 +14,8 @@ namespace {
 class RosterFileTest : public ::testing::Test {
  protected:
   // As ranks do.
-  void replace(const std::string& text) const {
-    std::ofstream(path() + ".new") << text;
-    std::rename((path() + ".new").c_str(), path().c_str());
+  void accept(std::int64_t number, const std::string& id) const {
+    ASSERT_TRUE(membership::offer_roster(path(), {.generation = {.number = number, .id = id}}).ok());
   }
   static std::string roster(std::int64_t number, const std::string& id) {
     return membership::format(membership::Roster{.generation = {.number = number, .id = id}});
@@ -30,33 +28,29 @@ class RosterFileTest : public ::testing::Test {
 
 TEST_F(RosterFileTest, ReturnsEachNewerRosterOnce) {
   EXPECT_FALSE(file_.take_newer());
-  replace("1\na");
-  EXPECT_EQ(file_.take_newer(), "1\na");
+  accept(1, "a");
+  EXPECT_EQ(file_.take_newer(), roster(1, "a"));
   EXPECT_FALSE(file_.take_newer());
-  replace("2\nb");
-  EXPECT_EQ(file_.take_newer(), "2\nb");
-  replace("1\nold");
-  EXPECT_FALSE(file_.take_newer());
-  replace("nonsense");
+  accept(2, "b");
+  EXPECT_EQ(file_.take_newer(), roster(2, "b"));
   EXPECT_FALSE(file_.take_newer());
 }
 
 TEST_F(RosterFileTest, AcceptsOnlyNewerRostersFromOtherNodes) {
-  replace(roster(3, "mine"));
+  accept(3, "mine");
   ASSERT_TRUE(file_.take_newer());
   ASSERT_TRUE(file_.offer(roster(3, "theirs")).ok());
   EXPECT_FALSE(file_.take_newer());
+  EXPECT_EQ(membership::read_roster(path()).value().generation.id, "mine");
   ASSERT_TRUE(file_.offer(roster(4, "theirs")).ok());
   EXPECT_FALSE(file_.take_newer()) << "a roster from another node is not returned again";
-  std::ifstream content(path());
-  std::string number;
-  content >> number;
-  EXPECT_EQ(number, "4");
+  EXPECT_EQ(membership::read_roster(path()).value().generation.number, 4);
+  EXPECT_FALSE(file_.offer("5\nnonsense").ok());
 }
 
-// A rank may have written a newer one since this object last looked.
+// A rank may have accepted a newer one since this object last looked.
 TEST_F(RosterFileTest, NeverGoesBackwards) {
-  replace(roster(5, "mine"));
+  accept(5, "mine");
   ASSERT_TRUE(file_.offer(roster(4, "theirs")).ok());
   EXPECT_EQ(membership::read_roster(path()).value().generation.id, "mine");
 }
