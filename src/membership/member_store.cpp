@@ -27,6 +27,18 @@ std::string answer_key(const std::string& id, const std::string& nonce) {
 
 Deadline soon() { return Deadline::after(kAnswerTime); }
 
+// A call to the store of this process. It only times out if the process itself was stopped meanwhile, and then a second
+// call succeeds.
+template <typename Call>
+auto own(Call call) {
+  const auto code = [](const auto& result) {
+    if constexpr (requires { result.code(); }) return result.code();
+    else return result.status().code();
+  };
+  auto result = call();
+  return !result.ok() && code(result) == StatusCode::timed_out ? call() : std::move(result);
+}
+
 }  // namespace
 
 MemberStore::MemberStore(std::unique_ptr<TcpStoreServer> server, std::shared_ptr<Store> store)
@@ -44,12 +56,14 @@ Result<std::unique_ptr<MemberStore>> MemberStore::open(const std::string& host, 
   return member_store;
 }
 
-Status MemberStore::publish(const Generation& accepted) { return store_->set(kGeneration, format(accepted), soon()); }
+Status MemberStore::publish(const Generation& accepted) {
+  return own([&] { return store_->set(kGeneration, format(accepted), soon()); });
+}
 
 Result<std::vector<MemberStore::Registrant>> MemberStore::registrants() {
-  const auto registrations = store_->list("registration/", soon());
+  const auto registrations = own([&] { return store_->list("registration/", soon()); });
   if (!registrations.ok()) return registrations.status();
-  const auto gone = store_->list("gone/", soon());
+  const auto gone = own([&] { return store_->list("gone/", soon()); });
   if (!gone.ok()) return gone.status();
   for (const auto& [key, unused] : *gone) {
     const std::string rest = key.substr(std::string("gone/").size());
@@ -68,15 +82,16 @@ Result<std::vector<MemberStore::Registrant>> MemberStore::registrants() {
 
 Result<bool> MemberStore::is_connected(const Registrant& registrant) {
   const std::string keys[] = {gone_key(registrant.registration.member.id, registrant.nonce)};
-  const auto gone = store_->check(keys, soon());
+  const auto gone = own([&] { return store_->check(keys, soon()); });
   if (!gone.ok()) return gone.status();
   return !*gone;
 }
 
 Status MemberStore::answer(const Registrant& registrant, const Answer& answer) {
   const std::string& id = registrant.registration.member.id;
-  LOCKSTEP_RETURN_IF_ERROR(store_->set(answer_key(id, registrant.nonce), format(answer), soon()));
-  const auto removed = store_->remove(registration_key(id, registrant.nonce), soon());
+  LOCKSTEP_RETURN_IF_ERROR(
+      own([&] { return store_->set(answer_key(id, registrant.nonce), format(answer), soon()); }));
+  const auto removed = own([&] { return store_->remove(registration_key(id, registrant.nonce), soon()); });
   return removed.status();
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <set>
@@ -66,6 +67,7 @@ class History {
   void cut(Link link);
   std::vector<Process*> living() const;
   bool has_survivor();
+  bool has_quorum(const membership::Generation& generation);
 
   const HistoryOptions options_;
   Simulation simulation_;
@@ -281,24 +283,31 @@ void History::schedule_survivor() {
   });
 }
 
+bool History::has_quorum(const membership::Generation& generation) {
+  std::set<std::string> living, ended;
+  for (const membership::Member& member : generation.members) {
+    const Process* const process = simulation_.find_process(static_cast<int>(member.pid));
+    const auto host = static_cast<std::size_t>(process->host().index);
+    if (process->alive()) living.insert(member.id);
+    if (!process->alive() && launchers_.at(host)->alive()) ended.insert(member.id);
+  }
+  return membership::count_quorum(generation.ids(), ended, living).reached;
+}
+
 // A living member of the newest generation that any host knows has the state of the last committed step, and the living
-// ones are a quorum. Others cannot know whether that generation has committed more.
+// ones are a quorum of that generation and of the newest one that has trained. Others cannot know whether that generation
+// has committed more.
 bool History::has_survivor() {
   membership::Generation newest;
   for (int host = 0; host < hosts_; ++host) {
     const membership::Generation generation = newest_roster(simulation_.host(host)).generation;
     if (generation.number > newest.number) newest = generation;
   }
-  std::set<std::string> living, ended;
-  bool has_state = false;
-  for (const membership::Member& member : newest.members) {
+  const bool has_state = std::any_of(newest.members.begin(), newest.members.end(), [&](const auto& member) {
     const Process* const process = simulation_.find_process(static_cast<int>(member.pid));
-    if (process->alive()) living.insert(member.id);
-    has_state = has_state || (process->alive() && lineage_.has_last_step(*process));
-    const auto host = static_cast<std::size_t>(process->host().index);
-    if (!process->alive() && launchers_.at(host)->alive()) ended.insert(member.id);
-  }
-  return has_state && membership::count_quorum(newest.ids(), ended, living).reached;
+    return process->alive() && lineage_.has_last_step(*process);
+  });
+  return has_state && has_quorum(newest) && has_quorum(lineage_.newest_established());
 }
 
 Outcome History::run() {

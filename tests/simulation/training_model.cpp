@@ -34,6 +34,7 @@ bool run_generation(Participant& participant, const Participant::RankStart& star
                     Lineage& lineage) {
   Simulation& simulation = Simulation::current();
   Communicator& group = *start.group;
+  lineage.established(start.generation, start.members);
   const std::string who = fmt::format("{} in generation {}", Simulation::process()->name(), start.generation);
   try {
     if (start.transfer) state = gather(group, state).at(static_cast<std::size_t>(start.source));

@@ -25,6 +25,11 @@ class Lineage {
   std::int64_t steps() const { return states_.empty() ? 0 : states_.rbegin()->first; }
   // The number of steps in the state of a process; -1: it has none.
   void holds(const Process& process, std::int64_t step) { held_[&process] = step; }
+  // A rank trains in this generation.
+  void established(std::int64_t number, const std::vector<membership::Member>& members) {
+    if (number > newest_.number) newest_ = {.number = number, .id = {}, .members = members};
+  }
+  const membership::Generation& newest_established() const { return newest_; }
   // Whether the process has the state of the last committed step.
   bool has_last_step(const Process& process) const;
   bool finished = false;
@@ -36,6 +41,7 @@ class Lineage {
   };
   std::map<std::int64_t, Step> states_;
   std::map<const Process*, std::int64_t> held_;
+  membership::Generation newest_;
   std::string violation_;
 };
 
