@@ -21,8 +21,8 @@ ProcessIdentity this_process();
 // The process that has this pid now, which may be a zombie; nothing if there is none.
 std::optional<ProcessIdentity> find_process(std::int64_t pid);
 
-// Which pids this process sees: the machine since its last start, and the pid namespace. Processes in which this is equal
-// mean the same process by the same pid. Empty if it is unknown.
+// Which pids this process sees: the machine since its last start, and the pid namespace. Processes in which this is
+// equal mean the same process by the same pid. Empty if it is unknown.
 std::string process_space();
 
 // True if all threads of that process have ended. The pid must be one of this process' space. False if it runs, or if

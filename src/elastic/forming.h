@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "membership/member_store.h"
-#include "membership/records.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
 #include "lockstep/communicator/communicator.h"
+#include "membership/member_store.h"
+#include "membership/records.h"
 
 namespace lockstep::elastic {
 

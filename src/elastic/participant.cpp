@@ -76,7 +76,8 @@ Participant::Participant(ParticipantOptions options)
   const std::string space = process_space();
   if (!options_.roster.empty() && !space.empty()) self_.site = fmt::format("{}:{}", space, options_.roster);
   if (!options_.roster.empty()) self_.attester = options_.attester;
-  member_store_ = value_or_throw(MemberStore::open(member_store_host(options_, placement.master_host), secret_, self_.id));
+  member_store_ =
+      value_or_throw(MemberStore::open(member_store_host(options_, placement.master_host), secret_, self_.id));
   self_.store_address = member_store_->address();
   if (!options_.roster.empty()) {
     const membership::Roster roster = value_or_throw(membership::read_roster(options_.roster));
@@ -111,7 +112,8 @@ void Participant::watch_for_newcomers() {
 
 bool Participant::accept(const Generation& generation) {
   if (!options_.roster.empty()) {
-    const membership::Roster present = value_or_throw(membership::offer_roster(options_.roster, {.generation = generation}));
+    const membership::Roster present =
+        value_or_throw(membership::offer_roster(options_.roster, {.generation = generation}));
     if (present.finished || present.generation.id != generation.id) {
       job_has_ended_ = present.finished;
       if (present.generation.number > accepted_.number) accepted_ = present.generation;
@@ -128,8 +130,8 @@ void Participant::end_left_behind(const Generation& previous, const Generation& 
     if (member.site.empty() || member.site != self_.site || next.rank_of(member.id) >= 0) continue;
     const ProcessIdentity process{.pid = member.pid, .started = member.started};
     if (has_ended(process)) continue;
-    log_warn("ending {}: generation {} continues without it, and it shares memory with this process",
-             member.describe(), next.number);
+    log_warn("ending {}: generation {} continues without it, and it shares memory with this process", member.describe(),
+             next.number);
     throw_if_error(end_process(process, Deadline::after(kEndTime)));
   }
 }
@@ -222,8 +224,8 @@ std::optional<Participant::RankStart> Participant::try_first_generation(Store& s
 ProbeResult Participant::probe(const Member& member) {
   ProbeResult result = membership::probe_member_store(member, secret_, Deadline::after(kProbeTimeout));
   if (result.kind == ProbeResult::Kind::answered) return result;
-  if (auto attestation = membership::find_attestation(member, self_.site, options_.roster, secret_,
-                                                      Deadline::after(kProbeTimeout))) {
+  if (auto attestation =
+          membership::find_attestation(member, self_.site, options_.roster, secret_, Deadline::after(kProbeTimeout))) {
     return {.kind = ProbeResult::Kind::ended, .accepted = std::move(attestation->newest)};
   }
   return result;
@@ -268,8 +270,9 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
     }
     log_debug("recovery: {} {} ({})", to_string(action.kind), action.member.describe(), recovery.waits_for());
     if (action.pause > membership::Duration{}) std::this_thread::sleep_for(action.pause);
-    const bool keeps_registration =
-        action.kind == membership::Action::Kind::follow || action.kind == membership::Action::Kind::probe || action.kind == membership::Action::Kind::join;
+    const bool keeps_registration = action.kind == membership::Action::Kind::follow ||
+                                    action.kind == membership::Action::Kind::probe ||
+                                    action.kind == membership::Action::Kind::join;
     if (!keeps_registration) registration_.reset();
     switch (action.kind) {
       case membership::Action::Kind::probe: {
@@ -292,7 +295,8 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
         break;
       }
       case membership::Action::Kind::refresh: {
-        const membership::Roster roster = options_.roster.empty() ? membership::Roster{} : value_or_throw(membership::read_roster(options_.roster));
+        const membership::Roster roster =
+            options_.roster.empty() ? membership::Roster{} : value_or_throw(membership::read_roster(options_.roster));
         recovery.on_roster(roster.generation, roster.finished, Clock::now());
         break;
       }

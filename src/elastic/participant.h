@@ -1,7 +1,8 @@
 // One process of an elastic job: finds the other processes and forms the group of each generation.
 //
 // Threads: the training thread makes all calls. An internal thread, the newcomer watcher, checks every 50 ms whether
-// newcomers are registered in this process' member store. The store's own thread serves it, even while training computes.
+// newcomers are registered in this process' member store. The store's own thread serves it, even while training
+// computes.
 #pragma once
 
 #include <atomic>

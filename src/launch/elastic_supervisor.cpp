@@ -107,9 +107,10 @@ class ElasticSupervisor {
     if (!attester_) return;
     const Status status = attester_->attest(end.process, job_.roster_file());
     if (!status.ok()) {
-      job_.console.say(fmt::format("the end of rank {} could not be attested to the other nodes, which may take it for "
-                                   "unreachable: {}",
-                                   end.failure.rank, status.message()));
+      job_.console.say(
+          fmt::format("the end of rank {} could not be attested to the other nodes, which may take it for "
+                      "unreachable: {}",
+                      end.failure.rank, status.message()));
     }
   }
 

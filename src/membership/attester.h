@@ -1,10 +1,10 @@
 // How it is known that a process has ended.
 //
-// A connection that is refused or reset proves nothing: a firewall can do that. An end counts only if it is attested by a
-// process that can know: one on the same site, which asks the kernel, or the launcher that started it. An attestation also
-// states the newest generation in the site's roster, read after the end: the process has accepted nothing newer, so that
-// it cannot have continued in a generation that the others do not know of. It stays true for ever, so it does not matter
-// when it arrives, or how often.
+// A connection that is refused or reset proves nothing: a firewall can do that. An end counts only if it is attested by
+// a process that can know: one on the same site, which asks the kernel, or the launcher that started it. An attestation
+// also states the newest generation in the site's roster, read after the end: the process has accepted nothing newer,
+// so that it cannot have continued in a generation that the others do not know of. It stays true for ever, so it does
+// not matter when it arrives, or how often.
 #pragma once
 
 #include <memory>

@@ -101,9 +101,8 @@ TEST(Decide, AnUnreachableMemberIsNotAwaitedButCountsInTheQuorum) {
 // The site of an ended member had accepted a generation that none of those present knows.
 TEST(Decide, NeedsAQuorumOfWhatAnEndedMemberAccepted) {
   const Generation unknown = generation(2, {"b", "x", "y"});
-  MembershipView view{.present = {member("a", kThree, 5), member("c", kThree, 5)},
-                      .absent = {{"b", kEnded}},
-                      .attested = {unknown}};
+  MembershipView view{
+      .present = {member("a", kThree, 5), member("c", kThree, 5)}, .absent = {{"b", kEnded}}, .attested = {unknown}};
   EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::wait);
   view.attested = {kThree};
   EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::form);

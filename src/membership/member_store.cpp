@@ -32,8 +32,10 @@ Deadline soon() { return Deadline::after(kAnswerTime); }
 template <typename Call>
 auto own(Call call) {
   const auto code = [](const auto& result) {
-    if constexpr (requires { result.code(); }) return result.code();
-    else return result.status().code();
+    if constexpr (requires { result.code(); })
+      return result.code();
+    else
+      return result.status().code();
   };
   auto result = call();
   return !result.ok() && code(result) == StatusCode::timed_out ? call() : std::move(result);
@@ -45,7 +47,7 @@ MemberStore::MemberStore(std::unique_ptr<TcpStoreServer> server, std::shared_ptr
     : server_(std::move(server)), store_(std::move(store)) {}
 
 Result<std::unique_ptr<MemberStore>> MemberStore::open(const std::string& host, const Secret& secret,
-                                                   const std::string& id) {
+                                                       const std::string& id) {
   auto server = TcpStoreServer::start({.host = host, .secret = secret});
   if (!server.ok()) return server.status().with_context("opening this process' member store");
   auto store = TcpStore::connect(host, (*server)->port(), secret, Deadline::after(seconds(10)));
@@ -89,8 +91,7 @@ Result<bool> MemberStore::is_connected(const Registrant& registrant) {
 
 Status MemberStore::answer(const Registrant& registrant, const Answer& answer) {
   const std::string& id = registrant.registration.member.id;
-  LOCKSTEP_RETURN_IF_ERROR(
-      own([&] { return store_->set(answer_key(id, registrant.nonce), format(answer), soon()); }));
+  LOCKSTEP_RETURN_IF_ERROR(own([&] { return store_->set(answer_key(id, registrant.nonce), format(answer), soon()); }));
   const auto removed = own([&] { return store_->remove(registration_key(id, registrant.nonce), soon()); });
   return removed.status();
 }
@@ -101,9 +102,8 @@ Result<std::shared_ptr<Store>> connect_to_member_store(const Member& member, con
   const auto resolved = resolve(address->host, address->port);
   if (!resolved.ok()) return resolved.status();
   const auto lost = [&](const char* how) {
-    return Status(StatusCode::peer_lost,
-                  fmt::format("{} cannot be reached: {} on the address of its member store, {}", member.describe(), how,
-                              member.store_address));
+    return Status(StatusCode::peer_lost, fmt::format("{} cannot be reached: {} on the address of its member store, {}",
+                                                     member.describe(), how, member.store_address));
   };
   switch (probe_address(resolved->front(), deadline)) {
     case AddressState::refused: return lost("no process is listening");

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "membership/recovery.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/base/status.h"
 #include "lockstep/store/store.h"
 #include "lockstep/store/tcp_store_server.h"
+#include "membership/recovery.h"
 
 namespace lockstep::membership {
 
@@ -25,7 +25,8 @@ namespace lockstep::membership {
 class MemberStore {
  public:
   // Listens on `host`, any port, and serves until destroyed.
-  static Result<std::unique_ptr<MemberStore>> open(const std::string& host, const Secret& secret, const std::string& id);
+  static Result<std::unique_ptr<MemberStore>> open(const std::string& host, const Secret& secret,
+                                                   const std::string& id);
 
   // "host:port".
   std::string address() const { return server_->address(); }

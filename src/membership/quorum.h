@@ -1,10 +1,10 @@
 // Which part of a job may continue after a failure: a rule that no two disjoint parts can both satisfy.
 //
 // Some of a group's members are attested to have ended while they were members (attester.h): these no longer count. All
-// others do: one that does not answer, or whose address refuses connections, may continue and consider the rest dead. So a
-// part may continue only if it has more than half of all members that are not attested to have ended, or exactly half of
-// them including the first. Two parts that share no member cannot both have that, whatever each of them knows, provided
-// that the members attested to have ended did not continue elsewhere before.
+// others do: one that does not answer, or whose address refuses connections, may continue and consider the rest dead.
+// So a part may continue only if it has more than half of all members that are not attested to have ended, or exactly
+// half of them including the first. Two parts that share no member cannot both have that, whatever each of them knows,
+// provided that the members attested to have ended did not continue elsewhere before.
 #pragma once
 
 #include <set>

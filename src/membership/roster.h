@@ -1,17 +1,17 @@
-// The roster of a site: what the processes that one launcher started have accepted. A process that is started later finds
-// the members in it, one that was left behind detects that the others continued, and after the end of a process it shows
-// what the process may have joined (attester.h). Launchers copy rosters between hosts as opaque texts; they use only the
-// first line, an increasing number.
+// The roster of a site: what the processes that one launcher started have accepted. A process that is started later
+// finds the members in it, one that was left behind detects that the others continued, and after the end of a process
+// it shows what the process may have joined (attester.h). Launchers copy rosters between hosts as opaque texts; they
+// use only the first line, an increasing number.
 //
 // Each accepted generation is a file of its own, "<path>.<number>", which is created with all of its content and never
-// changed. So at most one generation of each number is accepted on a site, the newest number never decreases, and there is
-// no lock that a stopped process could hold. "<path>.finished" exists when the job is done.
+// changed. So at most one generation of each number is accepted on a site, the newest number never decreases, and there
+// is no lock that a stopped process could hold. "<path>.finished" exists when the job is done.
 #pragma once
 
 #include <string>
 
-#include "membership/records.h"
 #include "lockstep/base/status.h"
+#include "membership/records.h"
 
 namespace lockstep::membership {
 
@@ -26,8 +26,8 @@ Result<Roster> parse_roster(std::string_view text);
 
 // The newest; generation 0 if there is none yet.
 Result<Roster> read_roster(const std::string& path);
-// Accepts `roster`, unless there is a newer generation, another one with the same number, or the job is done. Returns the
-// newest roster: `roster`, or what forbids it. A process may act on a generation only after this has returned it.
+// Accepts `roster`, unless there is a newer generation, another one with the same number, or the job is done. Returns
+// the newest roster: `roster`, or what forbids it. A process may act on a generation only after this has returned it.
 Result<Roster> offer_roster(const std::string& path, const Roster& roster);
 
 }  // namespace lockstep::membership

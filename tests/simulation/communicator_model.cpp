@@ -1,6 +1,6 @@
-// Communicator in the simulation: instead of shared memory and tuned algorithms, one simulated TCP connection between any
-// two ranks, over which every collective is an exchange of everybody with everybody. It fails as the real one does: a
-// lost peer ends the group, on some ranks before and on others after they have completed an operation.
+// Communicator in the simulation: instead of shared memory and tuned algorithms, one simulated TCP connection between
+// any two ranks, over which every collective is an exchange of everybody with everybody. It fails as the real one does:
+// a lost peer ends the group, on some ranks before and on others after they have completed an operation.
 #include "lockstep/communicator/communicator.h"
 
 #include <fmt/format.h>
@@ -78,12 +78,10 @@ class Communicator::Impl {
     if (size_ == 1) return;
     const auto local = resolve(simulation::Simulation::process()->host().address_text(), 0);
     const UniqueFd listener = value_or_throw(listen_on(value_or_throw(local).front()));
-    throw_if_error(
-        store.set(address_key(rank_), value_or_throw(local_address(listener.get())).to_string(), deadline));
+    throw_if_error(store.set(address_key(rank_), value_or_throw(local_address(listener.get())).to_string(), deadline));
     for (int peer = 0; peer < rank_; ++peer) {
       const HostPort at = value_or_throw(parse_host_port(wait_for(store, address_key(peer), deadline)));
-      UniqueFd fd =
-          value_or_throw(connect_to(value_or_throw(resolve(at.host, at.port)).front(), deadline));
+      UniqueFd fd = value_or_throw(connect_to(value_or_throw(resolve(at.host, at.port)).front(), deadline));
       std::int32_t self = rank_;
       throw_if_error(send_all(fd.get(), bytes_of(self), deadline));
       add(peer, std::move(fd));
@@ -127,8 +125,7 @@ Communicator::~Communicator() = default;
 
 std::shared_ptr<Communicator> Communicator::create(std::shared_ptr<Store> store, int rank, int world_size,
                                                    const CommunicatorOptions& options) {
-  return std::shared_ptr<Communicator>(
-      new Communicator(std::make_unique<Impl>(*store, rank, world_size, options)));
+  return std::shared_ptr<Communicator>(new Communicator(std::make_unique<Impl>(*store, rank, world_size, options)));
 }
 
 int Communicator::rank() const { return impl_->rank(); }

@@ -128,8 +128,8 @@ void History::start_launcher(int host) {
   });
 }
 
-// Starts the ranks of a host and replacements, attests their ends, serves the store in which the first generation meets,
-// and exchanges rosters with the others.
+// Starts the ranks of a host and replacements, attests their ends, serves the store in which the first generation
+// meets, and exchanges rosters with the others.
 void History::launch(int host) {
   const Secret secret = value_or_throw(Secret::from_environment());
   std::unique_ptr<TcpStoreServer> server;
@@ -210,7 +210,8 @@ void History::fault() {
   if (calm_) return;
   const std::vector<Process*> processes = living();
   if (processes.empty()) return;
-  Process* const victim = processes.at(static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(processes.size()))));
+  Process* const victim =
+      processes.at(static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(processes.size()))));
   const Time pause = random_.between(50, random_.one_in(3) ? 20'000 : 4'000) * kMillisecond;
   const auto stop = [this, victim, pause] {
     victim->stop();
@@ -219,9 +220,7 @@ void History::fault() {
   Process* const launcher = launchers_.at(static_cast<std::size_t>(victim->host().index));
   switch (random_.below(12)) {
     case 0: victim->kill("killed"); break;
-    case 1:
-      victim->at_operation(random_.between(1, 400), [victim] { victim->kill("killed"); });
-      break;
+    case 1: victim->at_operation(random_.between(1, 400), [victim] { victim->kill("killed"); }); break;
     case 2: stop(); break;
     case 3:
     case 4: victim->at_operation(random_.between(1, 400), stop); break;
@@ -229,7 +228,8 @@ void History::fault() {
     case 6: cut(options_.rejects ? Link::reject : Link::drop); break;
     case 7:  // all ranks of a host
       for (Process* const process : processes) {
-        if (&process->host() == &victim->host() && (hosts_ > 1 || process != processes.front())) process->kill("killed");
+        if (&process->host() == &victim->host() && (hosts_ > 1 || process != processes.front()))
+          process->kill("killed");
       }
       break;
     case 8:  // a slow network
@@ -261,8 +261,8 @@ void History::schedule_faults() {
   }
 }
 
-// One rank stops in the middle of a recovery. The others go on, newcomers join them, and then all who knew the stopped one
-// end. When it continues, it must not take their end for that of the job.
+// One rank stops in the middle of a recovery. The others go on, newcomers join them, and then all who knew the stopped
+// one end. When it continues, it must not take their end for that of the job.
 void History::schedule_survivor() {
   newcomers_left_ = 4;
   const Time begin = random_.between(500, 2000) * kMillisecond;
@@ -295,8 +295,8 @@ bool History::has_quorum(const membership::Generation& generation) {
 }
 
 // A living member of the newest generation that any host knows has the state of the last committed step, and the living
-// ones are a quorum of that generation and of the newest one that has trained. Others cannot know whether that generation
-// has committed more.
+// ones are a quorum of that generation and of the newest one that has trained. Others cannot know whether that
+// generation has committed more.
 bool History::has_survivor() {
   membership::Generation newest;
   for (int host = 0; host < hosts_; ++host) {

@@ -1,8 +1,8 @@
 // Simulated TCP between the hosts, as far as programs can see it: connections that are refused, time out, break or are
 // reset; streams in order, with delays; data that arrives after its sender has ended.
 //
-// The state of a link is directed: what happens to packets from host a to host b. A lost packet is sent again, until the
-// connection times out. A rejected one is answered with RST, which resets the connection at its sender.
+// The state of a link is directed: what happens to packets from host a to host b. A lost packet is sent again, until
+// the connection times out. A rejected one is answered with RST, which resets the connection at its sender.
 #pragma once
 
 #include <sys/socket.h>
@@ -67,8 +67,8 @@ class Socket final : public Object, public std::enable_shared_from_this<Socket> 
   bool connecting_ = false;
   int error_ = 0;
   bool broken_ = false;
-  Time pause_ = 0;          // until the next retransmission
-  Time first_sent_ = 0;     // of the oldest segment that was not acknowledged
+  Time pause_ = 0;       // until the next retransmission
+  Time first_sent_ = 0;  // of the oldest segment that was not acknowledged
   std::uint32_t target_ = 0;
   std::uint16_t target_port_ = 0;
 };

@@ -83,15 +83,13 @@ void Process::count_operation() {
   simulation_.scheduler()->spend(300);
   // A stopped process does not come back from this call until it continues.
   while (stopped_) {
-    simulation_.scheduler()->resume_later(simulation_.scheduler()->current(),
-                                          simulation_.scheduler()->current()->sleep, simulation_.now());
+    simulation_.scheduler()->resume_later(simulation_.scheduler()->current(), simulation_.scheduler()->current()->sleep,
+                                          simulation_.now());
     simulation_.scheduler()->sleep_until(kNever);
   }
 }
 
-Time Process::clock() const {
-  return offset_ + static_cast<Time>(static_cast<double>(simulation_.now()) * rate_);
-}
+Time Process::clock() const { return offset_ + static_cast<Time>(static_cast<double>(simulation_.now()) * rate_); }
 
 Time Process::when(Time time) const {
   if (time >= kNever / 4) return kNever;

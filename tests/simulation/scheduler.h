@@ -1,7 +1,7 @@
 // Virtual time and simulated threads.
 //
-// Each simulated thread is a fiber: it has its own stack, and all fibers run on one thread of the real process, one at a
-// time. A fiber runs until it blocks. Time stands still while a fiber computes, except that each system call costs a
+// Each simulated thread is a fiber: it has its own stack, and all fibers run on one thread of the real process, one at
+// a time. A fiber runs until it blocks. Time stands still while a fiber computes, except that each system call costs a
 // little; when all fibers are blocked, it jumps to the next event. So a seed determines every interleaving, and an hour
 // of virtual time costs as much as the system calls in it.
 #pragma once
@@ -85,9 +85,7 @@ class Scheduler {
     bool woken;
     std::function<void()> action;
     // A heap's first element is the largest.
-    bool operator<(const Event& other) const {
-      return when != other.when ? when > other.when : order > other.order;
-    }
+    bool operator<(const Event& other) const { return when != other.when ? when > other.when : order > other.order; }
   };
   void push(Event event);
   void resume(Fiber* fiber);

@@ -1,8 +1,8 @@
 // Runs simulated histories and prints those that break an invariant.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -42,12 +42,13 @@ bool run_generation(Participant& participant, const Participant::RankStart& star
     while (state.step < steps) {
       std::this_thread::sleep_for(std::chrono::microseconds(simulation.random().between(20'000, 150'000)));
       State next{.step = state.step + 1, .hash = state.hash};
-      for (const std::uint64_t gradient : gather(group, simulation.random().next())) next.hash = mix(next.hash, gradient);
+      for (const std::uint64_t gradient : gather(group, simulation.random().next()))
+        next.hash = mix(next.hash, gradient);
       state = next;
       lineage.holds(*Simulation::process(), state.step);
       const std::uint8_t wish = group.rank() == 0 && participant.newcomers_wait() ? 1 : 0;
-        const std::vector<std::uint8_t> wishes = gather(group, wish);
-        lineage.committed(state.step, state.hash, who);
+      const std::vector<std::uint8_t> wishes = gather(group, wish);
+      lineage.committed(state.step, state.hash, who);
       if (wishes.front() != 0) return false;
     }
     group.barrier();

@@ -4,8 +4,8 @@
 // is lost the first living node of the last round, in its own store. Each node writes everything about itself under one
 // key there, and follows the *job state* that the coordinator publishes; so after the loss of the coordinator every
 // node writes the same again into the next one's store. A node whose connection its kernel closed is lost within two
-// ticks, a silent one after `silent_timeout`. The next round needs a quorum (membership/quorum.h) of the last one's nodes.
-// A node whose launcher's port refuses connections does not count, because it has ended.
+// ticks, a silent one after `silent_timeout`. The next round needs a quorum (membership/quorum.h) of the last one's
+// nodes. A node whose launcher's port refuses connections does not count, because it has ended.
 //
 // Threads: the caller's, and one that owns the connection and does all waiting for the network; they share a
 // NodeView under a mutex. The caller waits only in next_round(), until its deadline, in count_restart(), for at

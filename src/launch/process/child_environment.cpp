@@ -44,9 +44,9 @@ std::map<std::string, std::string> variables_of(const Round& round, const RankPl
 }
 
 // Variables of an outer launcher that would mislead a rank if this launcher does not set them.
-constexpr const char* kOurs[] = {"LOCKSTEP_STORE_IS_SERVED", "LOCKSTEP_STORE_FD",           "LOCKSTEP_ELASTIC",
-                                 "LOCKSTEP_MIN_RANKS",       "LOCKSTEP_MAX_RANKS",          "LOCKSTEP_ROSTER",
-                                 "LOCKSTEP_NEWCOMER",        "LOCKSTEP_ATTESTER",           "TORCHELASTIC_USE_AGENT_STORE"};
+constexpr const char* kOurs[] = {"LOCKSTEP_STORE_IS_SERVED", "LOCKSTEP_STORE_FD",  "LOCKSTEP_ELASTIC",
+                                 "LOCKSTEP_MIN_RANKS",       "LOCKSTEP_MAX_RANKS", "LOCKSTEP_ROSTER",
+                                 "LOCKSTEP_NEWCOMER",        "LOCKSTEP_ATTESTER",  "TORCHELASTIC_USE_AGENT_STORE"};
 
 }  // namespace
 

@@ -15,7 +15,7 @@ struct ElasticPlace {
   int max_ranks = 1;
   std::string roster_file;
   std::string attester = {};  // where this launcher attests the ends of its ranks; empty: nowhere
-  bool newcomer = false;  // joins a running job
+  bool newcomer = false;      // joins a running job
 };
 
 // Everything that one rank needs to know.
