@@ -75,8 +75,8 @@ struct Training {
     return std::make_unique<lockstep::GradientSynchronizer>(lockstep::named_tensors(task.module->named_parameters()),
                                                             lockstep::named_tensors(task.module->named_buffers()));
   }
-  // Forward, backward and the optimizer.
-  void step(lockstep::GradientSynchronizer& sync, const std::vector<std::size_t>& indices) {
+  // Forward, backward and the optimizer. Without a context, the step is not to be committed.
+  void step(lockstep::GradientSynchronizer& sync, const std::vector<std::size_t>& indices, elastic::Context* context) {
     std::vector<std::int64_t> rows(indices.begin(), indices.end());
     const torch::Tensor index = torch::tensor(rows).remainder(kDifferentSamples);
     const torch::Tensor input = data.first.index_select(0, index), target = data.second.index_select(0, index);
@@ -85,7 +85,11 @@ struct Training {
     const torch::Tensor output = task.forward(input);
     sync.after_forward({output});
     task.loss(output, target).backward();
-    optimizer.step();
+    if (context != nullptr) {
+      context->step(optimizer);
+    } else {
+      optimizer.step();
+    }
   }
 
   lockstep::bench::Task task;
@@ -98,7 +102,7 @@ struct Training {
 void train(Training& training, Log& log, elastic::Context& context) {
   const auto sync = training.synchronizer();
   while (const auto indices = context.next_batch(static_cast<std::size_t>(training.batch))) {
-    training.step(*sync, *indices);
+    training.step(*sync, *indices, &context);
     context.commit();
     log.line("step {} {} {} {} {} {}", context.step(), now(), ::getpid(), context.generation(), context.rank(),
              context.world_size());
@@ -112,7 +116,7 @@ void time_commits(Training& training, Log& log, int pairs, elastic::Context& con
   const auto time_step = [&](bool commits, std::int64_t& commit_ns) {
     lockstep::barrier();
     const std::int64_t start = now();
-    training.step(*sync, indices);
+    training.step(*sync, indices, commits ? &context : nullptr);
     const std::int64_t stepped = now();
     if (commits) context.commit();
     const std::int64_t end = now();

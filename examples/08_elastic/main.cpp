@@ -72,7 +72,7 @@ int train(const CommandLine& options) {
         optimizer.zero_grad();
         const torch::Tensor loss = torch::cross_entropy_loss(ddp(batch.data), batch.target);
         loss.backward();
-        optimizer.step();
+        context.step(optimizer);
         context.commit();
         if (leads && context.step() % 100 == 0) {
           std::printf("epoch %ld step %ld loss %.4f\n", context.epoch() + 1, context.step(), loss.item<double>());

@@ -90,9 +90,9 @@ bool ChaosJob::node_runs(int host) const {
   return node && !node->exit_status(0);
 }
 
-void ChaosJob::kill_node(int host) {
+void ChaosJob::signal_node(int host, int signal) {
   auto& node = nodes_[static_cast<std::size_t>(host)];
-  if (node) node->kill(0, SIGKILL);
+  if (node) node->kill(0, signal);
 }
 
 std::vector<pid_t> ChaosJob::ranks(std::optional<int> host) const {

@@ -36,8 +36,8 @@ class ChaosJob {
   // Starts the launcher of a host, or restarts it after it was killed.
   void start_node(int host);
   bool node_runs(int host) const;
-  // kill -9 of the launcher; its ranks die with it.
-  void kill_node(int host);
+  // To the launcher of a host; its ranks die with it.
+  void signal_node(int host, int signal);
   // The pids of all ranks that run now, on one host or on all.
   std::vector<pid_t> ranks(std::optional<int> host = std::nullopt) const;
 

@@ -41,7 +41,7 @@ class Chaos : public ::testing::Test {
   // Injects one fault, ends it if it has an end, and returns a description.
   std::string disturb(ChaosJob& job, HostSet& hosts) {
     const std::vector<pid_t> ranks = job.ranks();
-    switch (any(8)) {
+    switch (any(13)) {
       case 0:
       case 1:
       case 2: {
@@ -69,16 +69,44 @@ class Chaos : public ::testing::Test {
         EXPECT_TRUE(hosts.restore_link(host).ok());
         return fmt::format("link of host {} cut for {} ms", host, time_ms);
       }
+      case 6: return with_firewall(hosts, HostSet::Firewall::reject, "answers all packets with RST");
+      case 7: return with_firewall(hosts, HostSet::Firewall::drop, "gets no packets");
+      case 8: return with_firewall(hosts, HostSet::Firewall::lose, "loses 5 % of its packets");
+      case 9: {
+        const int host = any(hosts.size());
+        const int time_ms = 500 + any(4000);
+        job.signal_node(host, SIGSTOP);
+        wait(time_ms);
+        job.signal_node(host, SIGCONT);
+        return fmt::format("stop of the launcher of host {} for {} ms", host, time_ms);
+      }
+      case 10: {  // each after the other's recovery has begun
+        if (ranks.size() < 4) return "nothing: too few ranks run";
+        ::kill(ranks[0], SIGKILL);
+        wait(any(400));
+        ::kill(ranks[1], SIGKILL);
+        return fmt::format("kill -9 of rank processes {} and {}, shortly after each other", ranks[0], ranks[1]);
+      }
       default: {
         const int host = any(hosts.size());
         // One of the hosts has the coordinator, and one the first rank.
-        job.kill_node(host);
+        job.signal_node(host, SIGKILL);
         const int time_ms = any(3000);
         wait(time_ms);
         job.start_node(host);
         return fmt::format("kill -9 of the launcher of host {}, and a new one after {} ms", host, time_ms);
       }
     }
+  }
+
+  std::string with_firewall(HostSet& hosts, HostSet::Firewall firewall, const char* what) {
+    const int host = any(hosts.size());
+    const int time_ms = any(2) == 0 ? 50 + any(300) : 3000 + any(4000);
+    const Status set = hosts.set_firewall(host, firewall);
+    if (!set.ok()) return "nothing: " + set.message();
+    wait(time_ms);
+    EXPECT_TRUE(hosts.set_firewall(host, HostSet::Firewall::open).ok());
+    return fmt::format("host {} {} for {} ms", host, what, time_ms);
   }
 
   std::mt19937 random_;

@@ -85,7 +85,7 @@ int run_logged_training(const TrainingPlan& plan) {
             optimizer.zero_grad();
             const torch::Tensor loss = torch::mse_loss(ddp(input), target);
             loss.backward();
-            optimizer.step();
+            context.step(optimizer);
             // Before the commit, which may not return.
             log.write(fmt::format("commit {} {:x} {:a}", where(step), elastic::hash_of_parameters(*model),
                                   loss.item<double>()));

@@ -28,7 +28,12 @@ class ElasticJob : public ::testing::Test {
   ElasticJob() {
     char name[] = "/tmp/lockstep_elastic_XXXXXX";
     folder_ = ::mkdtemp(name);
-    environment_ = {{"LOCKSTEP_ROSTER", folder_ + "/roster"}, {"FINISH", folder_ + "/finish"}};
+    remove_roster();
+    environment_ = {{"LOCKSTEP_ROSTER", folder_ + "/rosters/roster"}, {"FINISH", folder_ + "/finish"}};
+  }
+  void remove_roster() {
+    std::filesystem::remove_all(folder_ + "/rosters");
+    std::filesystem::create_directory(folder_ + "/rosters");
   }
   ~ElasticJob() override { std::filesystem::remove_all(folder_); }
 
@@ -59,7 +64,7 @@ TEST_F(ElasticJob, RunsUndisturbed) {
 TEST_F(ElasticJob, SurvivorsContinueInOrderWhicheverRankDies) {
   for (const int victim : {0, 1, 3}) {
     std::filesystem::remove(folder_ + "/finish");
-    std::filesystem::remove(folder_ + "/roster");
+    remove_roster();
     ProcessSet ranks = start(4);
     for (int rank = 0; rank < 4; ++rank) expect_line(ranks, rank, "generation 1");
     ranks.kill(victim, SIGKILL);

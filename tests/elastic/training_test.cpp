@@ -25,13 +25,17 @@ class ElasticTraining : public ::testing::Test {
   }
   ~ElasticTraining() override { std::filesystem::remove_all(folder_); }
 
+  void remove_roster() {
+    std::filesystem::remove_all(folder_ + "/rosters");
+    std::filesystem::create_directory(folder_ + "/rosters");
+  }
   void start_over() {
     std::filesystem::remove_all(plan_.folder);
     std::filesystem::create_directory(plan_.folder);
-    std::filesystem::remove(folder_ + "/roster");
+    remove_roster();
   }
   ProcessSet start(int ranks, bool newcomers = false) {
-    Environment environment = {{"LOCKSTEP_ROSTER", folder_ + "/roster"},
+    Environment environment = {{"LOCKSTEP_ROSTER", folder_ + "/rosters/roster"},
                                {"OMP_NUM_THREADS", "1"},
                                {"LOCKSTEP_MIN_RANKS", std::to_string(min_ranks_)}};
     for (const auto& [name, value] : plan_.variables()) environment[name] = value;
@@ -158,7 +162,7 @@ TEST_F(ElasticTraining, BelowTheMinimumTheJobSavesASnapshotAndResumesFromItLater
   ranks.kill(1, SIGKILL);
   ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
   EXPECT_THAT(ranks.error_output(0), ::testing::HasSubstr("1 ranks are left, but at least 2 are required"));
-  std::filesystem::remove(folder_ + "/roster");
+  remove_roster();
   ProcessSet again = start(2);
   ASSERT_TRUE(again.wait_all(in_seconds(60))) << again.report();
   ASSERT_TRUE(again.all_succeeded()) << again.report();

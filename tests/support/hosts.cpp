@@ -166,7 +166,9 @@ Status HostSet::set_firewall(int host, Firewall firewall) {
         "nft add table inet lockstep\n"
         "nft add chain inet lockstep input '{{ type filter hook input priority 0; }}'\n"
         "nft add rule inet lockstep input iifname != lo {}\n",
-        firewall == Firewall::drop ? "meta l4proto tcp drop" : "'tcp flags & rst == 0' reject with tcp reset");
+        firewall == Firewall::drop   ? "meta l4proto tcp drop"
+        : firewall == Firewall::lose ? "meta l4proto tcp numgen random mod 100 '<' 5 drop"
+                                     : "'tcp flags & rst == 0' reject with tcp reset");
   }
   const Status set = run_inside(namespace_fd(host), script);
   return set.ok() ? set : Status(StatusCode::unavailable, "no firewall: " + set.message());

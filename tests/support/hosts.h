@@ -38,7 +38,8 @@ class HostSet {
   // What a host's firewall does with packets that arrive.
   enum class Firewall : std::uint8_t {
     open,
-    drop,    // TCP packets vanish
+    drop,    // TCP packets vanish: a cut in one direction
+    lose,    // 5 % of all TCP packets vanish
     reject,  // each is answered with RST, as if no process listened and no connection existed
   };
   // For packets from all other hosts. `unavailable` if nft(8) is missing or the kernel lacks what it needs.

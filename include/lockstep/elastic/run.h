@@ -10,7 +10,7 @@
 //         auto batch = data.batch(*indices);
 //         optimizer.zero_grad();
 //         torch::cross_entropy_loss(ddp(batch.data), batch.target).backward();
-//         optimizer.step();
+//         context.step(optimizer);
 //         context.commit();
 //       }
 //       context.next_epoch();
@@ -24,6 +24,8 @@
 // differ, take that of the most advanced member. Then the function is called again with the new ranks. So create
 // everything that depends on the group inside the function, and everything that must survive outside of it, in the
 // State. docs/failure_model.md lists what is lost in which case.
+//
+// ZeroRedundancyOptimizer and the PowerSGD hook are refused: they keep state that only one rank has.
 //
 // Committed steps use each sample of an epoch exactly once, whichever processes die and whenever. The last batches of
 // an epoch may therefore be of unequal size: use DDP with sample_weighted.
@@ -80,7 +82,14 @@ class Context {
   // a generation has fewer samples left than ranks. Needs State::sampler.
   std::optional<std::vector<std::size_t>> next_batch(std::size_t batch_size);
 
-  // Call it after each step of the optimizer: from then on the step counts, and the samples that next_batch returned
+  // Makes the step of the optimizer; use it instead of optimizer.step(). When it has returned, the step counts on this
+  // rank, which had the gradients of all, also if a peer is lost before the commit. At most once for each commit. What
+  // else changes parameters in a step (several optimizers, clamping, an average of the weights in the model) goes into
+  // one function. It must not communicate.
+  void step(torch::optim::Optimizer& optimizer);
+  void step(const std::function<void()>& update);
+
+  // Call it after each step: from then on the step counts, and the samples that next_batch returned
   // since the last commit are used. Adds 1 to state.step. Collective. If the ranks change, it does not return but
   // throws an exception, which run() catches to call the function again: do not catch it.
   void commit();

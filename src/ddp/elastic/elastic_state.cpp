@@ -1,11 +1,14 @@
 #include "ddp/elastic/elastic_state.h"
 
 #include <torch/torch.h>
+#include <xxhash.h>
 
 #include <span>
 #include <utility>
 
 #include "base/codec.h"
+#include "base/log.h"
+#include "ddp/snapshot/optimizer_hash.h"
 #include "ddp/snapshot/state.h"
 #include "ddp/sync/replicas/replica_state.h"
 #include "ddp/sync/replicas/tensor_broadcast.h"
@@ -13,7 +16,7 @@
 namespace lockstep::detail {
 namespace {
 
-// Elements of each parameter that are compared to see whether the optimizer has made a step. Comparing all would
+// Elements of each parameter that are compared to see whether it was changed outside of a step. Comparing all would
 // cost as much as a copy in every step.
 constexpr std::int64_t kProbes = 64;
 
@@ -143,7 +146,30 @@ void ElasticState::capture() {
   probes_ = probes();
 }
 
+void ElasticState::make_step(const std::function<void()>& update) {
+  if (step_ == Step::made) {
+    throw Error({StatusCode::invalid_argument,
+                 "Context::step was called twice without a commit() between; to make the steps of several optimizers, "
+                 "pass one function that makes all of them"});
+  }
+  step_ = Step::running;
+  update();
+  probes_of_step_ = probes();
+  step_ = Step::made;
+}
+
 void ElasticState::commit_step() {
+  if (step_ == Step::none && changed_since(probes_)) {
+    throw Error({StatusCode::invalid_argument,
+                 "Context::commit: the parameters have changed since the last commit, but not in Context::step. Call "
+                 "context.step(optimizer) instead of optimizer.step(): if a rank is lost, the others must know whether "
+                 "the step was made"});
+  }
+  finish_step();
+}
+
+void ElasticState::finish_step() {
+  step_ = Step::none;
   ++state_.step;
   if (state_.sampler) state_.sampler->consumed += std::exchange(taken_, 0);
   ++progress_;
@@ -161,12 +187,13 @@ void ElasticState::commit_epoch() {
   capture();
 }
 
-bool ElasticState::parameters_changed() const {
+// By bits: a NaN equals itself here.
+bool ElasticState::changed_since(const std::vector<at::Tensor>& before) const {
   const std::vector<at::Tensor> now = probes();
+  if (now.size() != before.size()) return true;
   for (std::size_t i = 0; i < now.size(); ++i) {
-    if (!now[i].equal(probes_[i]) && !(now[i].isnan().all().item<bool>() && probes_[i].isnan().all().item<bool>())) {
-      return true;
-    }
+    if (now[i].numel() != before[i].numel()) return true;
+    if (now[i].numel() > 0 && !now[i].view(at::kByte).equal(before[i].view(at::kByte))) return true;
   }
   return false;
 }
@@ -175,8 +202,15 @@ void ElasticState::settle() {
   torch::NoGradGuard no_grad;
   for (at::Tensor& parameter : state_.model.parameters()) parameter.mutable_grad() = at::Tensor();
   if (progress_ < 0) return;
-  if (parameters_changed()) {
-    commit_step();
+  const Step step = std::exchange(step_, Step::none);
+  if (changed_since(step == Step::made ? probes_of_step_ : probes_)) {
+    log_warn("the parameters were changed {} since the last commit, so the state of this rank does not count any more",
+             step == Step::running ? "in a step that was not finished" : "outside of Context::step");
+    forget();
+    return;
+  }
+  if (step == Step::made) {
+    finish_step();
     return;
   }
   taken_ = 0;
@@ -193,6 +227,20 @@ std::vector<at::Tensor> ElasticState::tensors() const {
   for (const at::Tensor& parameter : state_.model.parameters()) result.push_back(parameter.detach());
   for (const at::Tensor& buffer : state_.model.buffers()) result.push_back(buffer.detach());
   return result;
+}
+
+std::uint64_t ElasticState::hash() const {
+  const std::string numbers = numbers_to_bytes({progress_, committed_.step, committed_.epoch, committed_.sampler});
+  const std::string values = values_to_bytes(committed_.values);
+  std::uint64_t hash = XXH3_64bits(numbers.data(), numbers.size());
+  hash = XXH3_64bits_withSeed(values.data(), values.size(), hash);
+  for (const at::Tensor& tensor : tensors()) {
+    const at::Tensor flat = tensor.cpu().contiguous();
+    hash = XXH3_64bits_withSeed(flat.data_ptr(), flat.nbytes(), hash);
+  }
+  if (!state_.optimizer) return hash;
+  const std::uint64_t optimizer = checkpoint::hash_of_optimizer(state_.optimizer->get());
+  return XXH3_64bits_withSeed(&optimizer, sizeof(optimizer), hash);
 }
 
 void ElasticState::transfer(ProcessGroup& group, int source) {
@@ -222,6 +270,7 @@ void ElasticState::transfer(ProcessGroup& group, int source) {
   if (state_.optimizer) checkpoint::optimizer_from_bytes(state_.optimizer->get(), optimizer);
   progress_ = theirs.progress;
   taken_ = 0;
+  step_ = Step::none;
   capture();
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,14 +26,21 @@ class ElasticState {
   void take_samples(std::int64_t samples) { taken_ += samples; }
   std::int64_t position() const { return state_.sampler->consumed + taken_; }
 
-  // Makes the present state the committed one.
+  // Runs `update`, which makes the optimizer's step. When it has returned, the step counts, also if a peer is lost
+  // before the commit: this rank had the gradients of all.
+  void make_step(const std::function<void()>& update);
+  // Makes the present state the committed one. Throws Error (invalid_argument) if the parameters were changed, but not
+  // in make_step().
   void commit_step();
   void commit_epoch();
   // The job continued without this process: none of its content counts any more.
   void forget() { progress_ = -1; }
-  // After a failure: back to the last commit. If the parameters were changed since then, the optimizer had made its
-  // step, for which it had the gradients of all ranks: then that step is completed instead. Gradients are dropped.
+  // After a failure: completes a step that was made, or goes back to the last commit. If the parameters were changed in
+  // another way, the state does not count any more (progress -1). Gradients are dropped.
   void settle();
+
+  // Of all that transfer() would send. Equal on all ranks that have committed the same steps.
+  std::uint64_t hash() const;
 
   // Collective: every rank gets `source`'s committed state. This rank's state is unchanged until all of it has arrived.
   void transfer(ProcessGroup& group, int source);
@@ -46,7 +54,8 @@ class ElasticState {
   };
   Small small() const;
   void capture();
-  bool parameters_changed() const;
+  bool changed_since(const std::vector<at::Tensor>& probes) const;
+  void finish_step();
   std::vector<at::Tensor> probes() const;
   std::vector<at::Tensor> tensors() const;
 
@@ -56,6 +65,9 @@ class ElasticState {
   Small committed_;
   std::vector<at::Tensor> committed_buffers_;  // copies: a forward changes them before its step is finished
   std::vector<at::Tensor> probes_;             // some elements of each parameter, as committed
+  enum class Step : std::uint8_t { none, running, made };
+  Step step_ = Step::none;                  // since the last commit
+  std::vector<at::Tensor> probes_of_step_;  // when it was made
 };
 
 }  // namespace lockstep::detail

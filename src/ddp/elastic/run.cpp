@@ -1,10 +1,12 @@
 #include "lockstep/elastic/run.h"
 
 #include <fmt/format.h>
+#include <torch/optim/optimizer.h>
 #include <xxhash.h>
 
 #include "base/log.h"
 #include "ddp/elastic/elastic_state.h"
+#include "ddp/elastic/running.h"
 #include "ddp/group/default_group.h"
 #include "elastic/participant.h"
 #include "lockstep/ddp/init.h"
@@ -54,14 +56,30 @@ ParticipantOptions participant_options(const Options& options) {
   return ParticipantOptions::from_environment(result);
 }
 
+// Collective. The steps are the same on all ranks, so the states should be.
+bool same_state(ProcessGroup& group, const detail::ElasticState& state, std::int64_t generation) {
+  const auto hash = static_cast<std::int64_t>(state.hash());
+  at::Tensor range = at::tensor({hash, ~hash}, at::kLong);  // the maximum, and the inverted minimum
+  group.all_reduce(range, {.op = ReduceOp::max}).wait();
+  const bool same = range[0].item<std::int64_t>() == ~range[1].item<std::int64_t>();
+  // Before the first step DDP would do the same, without a word.
+  if (!same && group.rank() == 0 && generation > 1) {
+    log_warn(
+        "the ranks have different states at the same step; all take that of one. Did a rank change its parameters, "
+        "its optimizer or its learning rate differently from the others?");
+  }
+  return same;
+}
+
 // True: the training is over. False: the ranks change. Throws what the training threw if no peer was lost.
 bool run_generation(Participant& participant, detail::ElasticState& state, Participant::RankStart next,
                     const std::function<void(Context&)>& train) {
   const int source = next.source;
-  const bool transfer = next.transfer;
+  bool transfer = next.transfer;
   Context::Generation generation(participant, state, std::move(next));
   const DefaultGroupScope default_group(generation.group_);
   try {
+    if (!transfer) transfer = !same_state(*generation.group_, state, generation.generation_);
     if (transfer) state.transfer(*generation.group_, source);
     Context context(generation);
     train(context);
@@ -127,6 +145,10 @@ std::int64_t Context::epoch() const { return generation_.state_.state().epoch; }
 std::optional<std::vector<std::size_t>> Context::next_batch(std::size_t batch_size) {
   return generation_.next_batch(batch_size);
 }
+void Context::step(torch::optim::Optimizer& optimizer) {
+  generation_.state_.make_step([&] { optimizer.step(); });
+}
+void Context::step(const std::function<void()>& update) { generation_.state_.make_step(update); }
 void Context::commit() { generation_.commit(); }
 void Context::next_epoch() {
   generation_.state_.commit_epoch();
@@ -138,6 +160,7 @@ Outcome run(State& state, const std::function<void(Context&)>& train, const Opti
     throw Error({StatusCode::already_exists,
                  "elastic::run makes the default process group itself; do not call init_process_group() before"});
   }
+  const detail::ElasticRunning running;
   Participant participant(participant_options(options));
   detail::ElasticState elastic_state(state, participant.is_newcomer() ? -1 : 0);
   while (true) {

@@ -16,7 +16,7 @@ using testing::Group;
 using ::testing::HasSubstr;
 using testing::run_ranks;
 
-std::string error_of(const std::function<void()>& call) {
+std::string subgroup_error(const std::function<void()>& call) {
   try {
     call();
   } catch (const Error& error) {
@@ -127,23 +127,23 @@ TEST(NonMembers, CannotTrainOrSaveWithTheGroup) {
     if (group->rank() == 0) return;
     const auto clear = AllOf(HasSubstr("rank 1 is not in the group 'leaders' of the ranks 0"), HasSubstr("get_rank"));
     torch::nn::Linear model(3, 2);
-    EXPECT_THAT(error_of([&] { DistributedDataParallel(model, {.process_group = group}); }), clear);
-    EXPECT_THAT(error_of([&] { GradientSynchronizer({{"p", filled(1)}}, {}, {.process_group = group}); }), clear);
-    EXPECT_THAT(error_of([&] {
+    EXPECT_THAT(subgroup_error([&] { DistributedDataParallel(model, {.process_group = group}); }), clear);
+    EXPECT_THAT(subgroup_error([&] { GradientSynchronizer({{"p", filled(1)}}, {}, {.process_group = group}); }), clear);
+    EXPECT_THAT(subgroup_error([&] {
                   ZeroRedundancyOptimizer<torch::optim::SGD>(model->parameters(), torch::optim::SGDOptions(0.1),
                                                              {.group = group});
                 }),
                 clear);
-    EXPECT_THAT(error_of([&] { SyncBatchNorm(2, group)->forward(torch::ones({4, 2})); }), clear);
-    EXPECT_THAT(error_of([&] { convert_sync_batchnorm(model, group); }), clear);
-    EXPECT_THAT(error_of([&] { checkpoint::Snapshots("nowhere", {.group = group}); }), clear);
-    EXPECT_THAT(error_of([&] { post_local_sgd_hook({.subgroup = group}); }), clear);
-    EXPECT_THAT(error_of([&] { PeriodicModelAverager({.group = group}); }), clear);
-    EXPECT_THAT(error_of([&] { group->all_reduce(filled(1), {}); }), clear);
-    EXPECT_THAT(error_of([&] { group->companion("test"); }), clear);
-    EXPECT_THAT(error_of([&] { group->new_group(std::vector<int>{0}, ""); }), clear);
-    EXPECT_THAT(error_of([&] { split_group({{0}}, group); }), clear);
-    EXPECT_THAT(error_of([&] { group_or_default(group); }), clear);
+    EXPECT_THAT(subgroup_error([&] { SyncBatchNorm(2, group)->forward(torch::ones({4, 2})); }), clear);
+    EXPECT_THAT(subgroup_error([&] { convert_sync_batchnorm(model, group); }), clear);
+    EXPECT_THAT(subgroup_error([&] { checkpoint::Snapshots("nowhere", {.group = group}); }), clear);
+    EXPECT_THAT(subgroup_error([&] { post_local_sgd_hook({.subgroup = group}); }), clear);
+    EXPECT_THAT(subgroup_error([&] { PeriodicModelAverager({.group = group}); }), clear);
+    EXPECT_THAT(subgroup_error([&] { group->all_reduce(filled(1), {}); }), clear);
+    EXPECT_THAT(subgroup_error([&] { group->companion("test"); }), clear);
+    EXPECT_THAT(subgroup_error([&] { group->new_group(std::vector<int>{0}, ""); }), clear);
+    EXPECT_THAT(subgroup_error([&] { split_group({{0}}, group); }), clear);
+    EXPECT_THAT(subgroup_error([&] { group_or_default(group); }), clear);
   });
 }
 
@@ -175,7 +175,7 @@ TEST(Subgroups, TakeRootsAsGlobalRanks) {
     EXPECT_EQ(value_of(tensor), mine == 1 ? 3 : mine);
 
     if (odd->rank() >= 0) {
-      EXPECT_THAT(error_of([&] { broadcast(tensor, 0, on); }), AllOf(HasSubstr("global rank 0 is not in the group"),
+      EXPECT_THAT(subgroup_error([&] { broadcast(tensor, 0, on); }), AllOf(HasSubstr("global rank 0 is not in the group"),
                                                                      HasSubstr("1, 3"), HasSubstr("get_global_rank")));
     }
     // The interface below counts the group's ranks.
@@ -191,9 +191,9 @@ TEST(Subgroups, OfSubgroupsTranslateToGlobalRanks) {
     EXPECT_EQ(get_global_rank(world, 2), 2);
     const Group three = world->new_group(std::vector<int>{3, 1, 0}, "");
     EXPECT_THAT(get_process_group_ranks(three), ElementsAre(3, 1, 0));
-    EXPECT_THAT(error_of([&] { get_group_rank(three, 2); }), HasSubstr("global rank 2 is not in the group"));
-    EXPECT_THAT(error_of([&] { get_global_rank(three, 3); }), HasSubstr("no rank 3"));
-    EXPECT_THAT(error_of([&] { get_global_rank(three, -1); }), HasSubstr("no rank -1"));
+    EXPECT_THAT(subgroup_error([&] { get_group_rank(three, 2); }), HasSubstr("global rank 2 is not in the group"));
+    EXPECT_THAT(subgroup_error([&] { get_global_rank(three, 3); }), HasSubstr("no rank 3"));
+    EXPECT_THAT(subgroup_error([&] { get_global_rank(three, -1); }), HasSubstr("no rank -1"));
     if (three->rank() < 0) return;
     EXPECT_EQ(get_group_rank(three, world->rank()), three->rank());
     const Group pair = three->new_group(std::vector<int>{2, 0}, "");
@@ -215,9 +215,9 @@ TEST(Subgroups, DivideAGroupEvenly) {
     at::Tensor tensor = filled(world->rank());
     for (const Group& half : halves.all) all_reduce(tensor, {.group = half});
     EXPECT_EQ(value_of(tensor), world->rank() < 2 ? 1 : 5);
-    EXPECT_THAT(error_of([&] { new_subgroups(3, world); }), HasSubstr("4 ranks cannot be divided into groups of 3"));
-    EXPECT_THAT(error_of([&] { new_subgroups(0, world); }), HasSubstr("at least 1"));
-    EXPECT_THAT(error_of([&] { new_subgroups(8, world); }), HasSubstr("groups of 8"));
+    EXPECT_THAT(subgroup_error([&] { new_subgroups(3, world); }), HasSubstr("4 ranks cannot be divided into groups of 3"));
+    EXPECT_THAT(subgroup_error([&] { new_subgroups(0, world); }), HasSubstr("at least 1"));
+    EXPECT_THAT(subgroup_error([&] { new_subgroups(8, world); }), HasSubstr("groups of 8"));
   });
 }
 
@@ -242,12 +242,12 @@ TEST(Subgroups, SplitAGroupInTheOrderOfTheLists) {
 
 TEST(Subgroups, RefuseInvalidListsOnEveryRank) {
   run_ranks(3, [](const Group& world) {
-    const auto list = [&](std::vector<int> ranks) { return error_of([&] { world->new_group(ranks, ""); }); };
+    const auto list = [&](std::vector<int> ranks) { return subgroup_error([&] { world->new_group(ranks, ""); }); };
     EXPECT_THAT(list({0, 0}), HasSubstr("new_group([0, 0]): rank 0 is in the list twice"));
     EXPECT_THAT(list({0, 3}), HasSubstr("new_group([0, 3]): there is no rank 3: the ranks are 0 to 2"));
     EXPECT_THAT(list({-1, 1}), HasSubstr("no rank -1"));
     const auto split = [&](const std::vector<std::vector<int>>& lists) {
-      return error_of([&] { split_group(lists, world); });
+      return subgroup_error([&] { split_group(lists, world); });
     };
     EXPECT_THAT(split({{0, 1}, {1, 2}}), HasSubstr("rank 1 is both in [0, 1] and in [1, 2]"));
     EXPECT_THAT(split({{0, 1}, {2, 2}}), HasSubstr("rank 2 is in [2, 2] twice"));

@@ -11,6 +11,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "ddp/elastic/running.h"
 #include "ddp/hooks/low_rank.h"
 #include "lockstep/ddp/hooks.h"
 
@@ -190,6 +191,7 @@ class PowerSgdHook final : public CommHook {
 }  // namespace
 
 std::shared_ptr<CommHook> power_sgd_hook(const PowerSgdOptions& options) {
+  detail::refuse_in_elastic_job("power_sgd_hook");
   if (options.matrix_approximation_rank < 1 || options.start_iteration < 0 || !(options.min_compression_rate > 0)) {
     throw Error(
         {StatusCode::invalid_argument,

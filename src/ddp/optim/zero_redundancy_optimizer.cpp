@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "base/invalid_argument.h"
+#include "ddp/elastic/running.h"
 #include "ddp/snapshot/state.h"
 #include "ddp/torch_compat.h"
 #include "lockstep/ddp/init.h"
@@ -90,6 +91,7 @@ ShardedOptimizer::ShardedOptimizer(ParamGroups groups, std::unique_ptr<torch::op
     : Optimizer(std::move(groups), std::move(defaults)),
       group_(group_or_default(options.group)),
       factory_(std::move(factory)) {
+  detail::refuse_in_elastic_job(kName);
   std::vector<std::int64_t> sizes;
   std::unordered_set<const void*> seen;
   for (const OptimizerParamGroup& group : param_groups_) {

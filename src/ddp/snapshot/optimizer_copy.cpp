@@ -1,33 +1,15 @@
 #include "ddp/snapshot/optimizer_copy.h"
 
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
-
 #include <typeinfo>
 #include <vector>
 
+#include "ddp/snapshot/optimizer_tensors.h"
 #include "ddp/snapshot/state.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
 using torch::optim::Optimizer;
-using StateTensors = std::vector<at::Tensor*>;
-
-StateTensors tensors_in(torch::optim::SGDParamState& state) { return {&state.momentum_buffer()}; }
-StateTensors tensors_in(torch::optim::AdamParamState& state) {
-  return {&state.exp_avg(), &state.exp_avg_sq(), &state.max_exp_avg_sq()};
-}
-StateTensors tensors_in(torch::optim::AdamWParamState& state) {
-  return {&state.exp_avg(), &state.exp_avg_sq(), &state.max_exp_avg_sq()};
-}
-StateTensors tensors_in(torch::optim::RMSpropParamState& state) {
-  return {&state.square_avg(), &state.momentum_buffer(), &state.grad_avg()};
-}
-StateTensors tensors_in(torch::optim::AdagradParamState& state) { return {&state.sum()}; }
 
 // Copying to memory that was used before is several times as fast as to new memory, whose pages fault one by one.
 // Copies of a device's tensors are on the CPU: the thread that writes them does not use the device's streams.
