@@ -69,7 +69,11 @@ class Chaos : public ::testing::Test {
         EXPECT_TRUE(hosts.restore_link(host).ok());
         return fmt::format("link of host {} cut for {} ms", host, time_ms);
       }
-      case 6: return with_firewall(hosts, HostSet::Firewall::reject, "answers all packets with RST");
+      case 6:
+        // Off by default: the ranks survive it, but the launchers' meeting takes a refused connection for the end of a
+        // node (docs/nodes.md), so that a launcher which starts later may not be let in.
+        if (from_environment("LOCKSTEP_CHAOS_RESETS", 0) == 0) return "nothing: resets are off";
+        return with_firewall(hosts, HostSet::Firewall::reject, "answers all packets with RST");
       case 7: return with_firewall(hosts, HostSet::Firewall::drop, "gets no packets");
       case 8: return with_firewall(hosts, HostSet::Firewall::lose, "loses 5 % of its packets");
       case 9: {
