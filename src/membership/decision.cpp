@@ -174,9 +174,8 @@ Decision decide(const MembershipView& view, const Policy& policy, const std::str
   const Registration* const source = find_source(members, bases.established);
   if (source == nullptr) {
     return {.kind = Decision::Kind::give_up,
-            .answer = {.kind = Answer::Kind::give_up,
-                       .reason = "every process that had the training state is lost; restart from a snapshot"},
-            .reason = "every process that had the training state is lost; restart from a snapshot",
+            .answer = {.kind = Answer::Kind::give_up, .reason = kStateLost},
+            .reason = kStateLost,
             .has_quorum = true};
   }
   return form(members, *source, bases, fresh_id);

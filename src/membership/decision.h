@@ -54,6 +54,9 @@ struct MembershipView {
   Duration elapsed{};                          // since the leader started waiting
 };
 
+// Why a job cannot continue without a snapshot.
+inline constexpr const char* kStateLost = "every process that had the training state is lost; restart from a snapshot";
+
 struct Decision {
   enum class Kind : std::uint8_t { wait, form, give_up };
   Kind kind = Kind::wait;

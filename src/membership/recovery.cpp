@@ -64,7 +64,18 @@ Action Recovery::probe_or_lead(TimePoint now) {
                                       self_.accepted.members.size())},
                false);
   }
+  if (all_ended_for(policy_.silent_timeout, now)) {  // long enough for a newer roster from another host to arrive
+    return end(Action::Kind::give_up, {.kind = Answer::Kind::give_up, .reason = kStateLost}, false);
+  }
   return {.kind = Action::Kind::refresh, .pause = kRefreshPause};
+}
+
+bool Recovery::all_ended_for(Duration duration, TimePoint now) const {
+  return std::all_of(self_.accepted.members.begin(), self_.accepted.members.end(), [&](const Member& member) {
+    const auto found = statuses_.find(member.id);
+    return found != statuses_.end() && found->second.kind == Absence::Kind::ended &&
+           now - found->second.since >= duration;
+  });
 }
 
 Action Recovery::lead(TimePoint now) {

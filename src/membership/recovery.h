@@ -86,6 +86,7 @@ class Recovery {
   Action lead(TimePoint now);
   std::optional<Action> probe_absent(TimePoint now);
   bool needs_probe(const Member& member, TimePoint now, Duration interval) const;
+  bool all_ended_for(Duration duration, TimePoint now) const;
   MemberStatus& status_of(const Member& member) { return statuses_[member.id]; }
   void set_status(const Member& member, Absence::Kind kind, TimePoint now);
   // Takes over a newer decision that another process knows.
