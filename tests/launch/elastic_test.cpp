@@ -86,8 +86,7 @@ TEST(LaunchElastic, AnInterruptEndsAllRanksAndReplacesNone) {
 }
 
 TEST(LaunchElastic, TheRosterIsInAPrivateFolderThatIsRemoved) {
-  Launcher launcher(
-      {"--elastic", "sh", "-c", "stat -c %a $(dirname $LOCKSTEP_ROSTER); printf x > $LOCKSTEP_ROSTER.1"});
+  Launcher launcher({"--elastic", "sh", "-c", "stat -c %a $(dirname $LOCKSTEP_ROSTER); printf x > $LOCKSTEP_ROSTER.1"});
   EXPECT_EQ(launcher.wait(), 0) << launcher.report();
   EXPECT_EQ(launcher.out(), "[rank 0] 700\n");
   EXPECT_THAT(launcher.folders_left(), ::testing::IsEmpty());

@@ -175,8 +175,9 @@ TEST(Subgroups, TakeRootsAsGlobalRanks) {
     EXPECT_EQ(value_of(tensor), mine == 1 ? 3 : mine);
 
     if (odd->rank() >= 0) {
-      EXPECT_THAT(subgroup_error([&] { broadcast(tensor, 0, on); }), AllOf(HasSubstr("global rank 0 is not in the group"),
-                                                                     HasSubstr("1, 3"), HasSubstr("get_global_rank")));
+      EXPECT_THAT(
+          subgroup_error([&] { broadcast(tensor, 0, on); }),
+          AllOf(HasSubstr("global rank 0 is not in the group"), HasSubstr("1, 3"), HasSubstr("get_global_rank")));
     }
     // The interface below counts the group's ranks.
     tensor = filled(mine);
@@ -215,7 +216,8 @@ TEST(Subgroups, DivideAGroupEvenly) {
     at::Tensor tensor = filled(world->rank());
     for (const Group& half : halves.all) all_reduce(tensor, {.group = half});
     EXPECT_EQ(value_of(tensor), world->rank() < 2 ? 1 : 5);
-    EXPECT_THAT(subgroup_error([&] { new_subgroups(3, world); }), HasSubstr("4 ranks cannot be divided into groups of 3"));
+    EXPECT_THAT(subgroup_error([&] { new_subgroups(3, world); }),
+                HasSubstr("4 ranks cannot be divided into groups of 3"));
     EXPECT_THAT(subgroup_error([&] { new_subgroups(0, world); }), HasSubstr("at least 1"));
     EXPECT_THAT(subgroup_error([&] { new_subgroups(8, world); }), HasSubstr("groups of 8"));
   });
