@@ -13,6 +13,18 @@
 #include "base/log.h"
 #include "simulation/system_calls.h"
 
+namespace lockstep::simulation {
+
+// Laid out as std::thread::_State, which newer libraries keep private. Not in an anonymous namespace: the compiler
+// would conclude that nothing implements it.
+class ThreadState {
+ public:
+  virtual ~ThreadState() = default;
+  virtual void run() = 0;
+};
+
+}  // namespace lockstep::simulation
+
 using namespace lockstep::simulation;
 
 namespace {
@@ -109,16 +121,16 @@ void __wrap__ZNSt18condition_variable10notify_oneEv(std::condition_variable* con
 }
 
 void __real__ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE(
-    std::thread* thread, std::unique_ptr<std::thread::_State>* state, void (*depend)());
+    std::thread* thread, std::unique_ptr<ThreadState>* state, void (*depend)());
 void __wrap__ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE(
-    std::thread* thread, std::unique_ptr<std::thread::_State>* state, void (*depend)()) {
+    std::thread* thread, std::unique_ptr<ThreadState>* state, void (*depend)()) {
   Process* const process = begin_call();
   if (process == nullptr) {
     return __real__ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE(thread, state,
                                                                                                         depend);
   }
-  const std::shared_ptr<std::thread::_State> body(state->release());
-  Fiber* const fiber = process->start_thread([body] { body->_M_run(); });
+  const std::shared_ptr<ThreadState> body(state->release());
+  Fiber* const fiber = process->start_thread([body] { body->run(); });
   std::memcpy(static_cast<void*>(thread), &fiber, sizeof(fiber));
 }
 
