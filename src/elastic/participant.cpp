@@ -111,6 +111,7 @@ void Participant::watch_for_newcomers() {
 }
 
 bool Participant::accept(const Generation& generation) {
+  if (generation.number <= accepted_.number && generation.id != accepted_.id) return false;
   if (!options_.roster.empty()) {
     const membership::Roster present =
         value_or_throw(membership::offer_roster(options_.roster, {.generation = generation}));

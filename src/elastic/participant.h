@@ -84,8 +84,9 @@ class Participant {
  private:
   std::optional<RankStart> first_generation(std::int64_t step);
   std::optional<RankStart> try_first_generation(Store& store, const Deadline& deadline);
-  // Writes the decision into the site's roster and shows it to all who probe; must precede acting on it. False: the
-  // roster has a newer generation, or another one with this number, which this process knows from then on.
+  // Writes the decision into the site's roster and shows it to all who probe; must precede acting on it. False: this
+  // process or the roster has a newer generation, or another one with this number, which this process knows from then
+  // on.
   bool accept(const Generation& generation);
   // Ends processes of this site that the new generation has left behind: they share memory with its members.
   void end_left_behind(const Generation& previous, const Generation& next);

@@ -116,7 +116,8 @@ class ElasticSupervisor {
 
   // The other nodes can only continue at once if they learn from this one that its ranks have ended.
   void wait_until_left_behind() {
-    if (!attester_) return;
+    // SIGINT ends the job on all nodes.
+    if (!attester_ || StopSignals::first() == SIGINT) return;
     for (const Deadline deadline = Deadline::after(kLastAttestation); !deadline.expired();) {
       exchange_rosters();
       const auto roster = membership::read_roster(job_.roster_file());

@@ -71,7 +71,7 @@ class Chaos : public ::testing::Test {
       }
       case 6:
         // Off by default: the ranks survive it, but the launchers' meeting takes a refused connection for the end of a
-        // node (docs/nodes.md), so that a launcher which starts later may not be let in.
+        // node (docs/nodes.md), so that a launcher which starts later may be unable to join.
         if (from_environment("LOCKSTEP_CHAOS_RESETS", 0) == 0) return "nothing: resets are off";
         return with_firewall(hosts, HostSet::Firewall::reject, "answers all packets with RST");
       case 7: return with_firewall(hosts, HostSet::Firewall::drop, "gets no packets");

@@ -38,6 +38,16 @@ class ElasticJob : public ::testing::Test {
   ~ElasticJob() override { std::filesystem::remove_all(folder_); }
 
   ProcessSet start(int ranks) { return start_ranks(ranks, "counting", {.environment = environment_}); }
+  // Three ranks, of which the first is stopped until the others have left it behind.
+  ProcessSet continue_without_stopped_rank_zero() {
+    environment_["PEER_TIMEOUT_MS"] = "1000";
+    environment_["SILENT_TIMEOUT_MS"] = "1000";
+    ProcessSet ranks = start(3);
+    for (int rank = 0; rank < 3; ++rank) expect_line(ranks, rank, "generation 1");
+    ranks.kill(0, SIGSTOP);
+    expect_line(ranks, 1, "generation 2 rank 0 of 2");
+    return ranks;
+  }
   ProcessSet start_newcomer() {
     Environment environment = environment_;
     environment["LOCKSTEP_NEWCOMER"] = "1";
@@ -115,12 +125,7 @@ TEST_F(ElasticJob, AReplacementRestoresTheSizeEvenAfterTheLossOfRankZero) {
 
 // It shares memory with the others: if it continued, it could write into their gradients.
 TEST_F(ElasticJob, AStoppedProcessOfTheSameHostIsEndedBeforeTheOthersContinue) {
-  environment_["PEER_TIMEOUT_MS"] = "1000";
-  environment_["SILENT_TIMEOUT_MS"] = "1000";
-  ProcessSet ranks = start(3);
-  for (int rank = 0; rank < 3; ++rank) expect_line(ranks, rank, "generation 1");
-  ranks.kill(0, SIGSTOP);
-  expect_line(ranks, 1, "generation 2 rank 0 of 2");
+  ProcessSet ranks = continue_without_stopped_rank_zero();
   ASSERT_TRUE(ranks.wait(0, in_seconds(1))) << ranks.report();
   EXPECT_EQ(ranks.exit_status(0)->signal, SIGKILL) << ranks.report();
   ProcessSet newcomer = start_newcomer();
@@ -133,13 +138,8 @@ TEST_F(ElasticJob, AStoppedProcessOfTheSameHostIsEndedBeforeTheOthersContinue) {
 
 // Without a roster nobody knows whether the others see its pid.
 TEST_F(ElasticJob, AStoppedProcessWithoutARosterIsLeftBehindAndRejoins) {
-  environment_["PEER_TIMEOUT_MS"] = "1000";
-  environment_["SILENT_TIMEOUT_MS"] = "1000";
   environment_["LOCKSTEP_ROSTER"] = std::nullopt;
-  ProcessSet ranks = start(3);
-  for (int rank = 0; rank < 3; ++rank) expect_line(ranks, rank, "generation 1");
-  ranks.kill(0, SIGSTOP);
-  expect_line(ranks, 1, "generation 2 rank 0 of 2");
+  ProcessSet ranks = continue_without_stopped_rank_zero();
   ranks.kill(0, SIGCONT);
   expect_line(ranks, 0, "rank 2 of 3");
   finish();
