@@ -9,7 +9,7 @@ say "1/3  Packages"
 tools/setup
 
 say "2/3  Building (a few minutes the first time)"
-if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_SLOPPINESS=pch_defines,time_macros; fi
+if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1; fi
 mkdir -p build
 cmake --preset release -B build/quickstart -DLOCKSTEP_BUILD_TESTS=OFF -DLOCKSTEP_BUILD_BENCH=OFF -DLOCKSTEP_BUILD_DDP=ON \
   >build/quickstart.log 2>&1 &&

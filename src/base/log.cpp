@@ -22,6 +22,7 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 }
 
 std::atomic<int> log_rank{-1};
+std::atomic<std::int64_t> log_generation{0};
 
 // Leaked on purpose: threads may log while static objects are being destroyed.
 spdlog::logger& logger() {
@@ -42,13 +43,19 @@ bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level));
 
 void log_line(LogLevel level, std::string_view line) {
   const int rank = log_rank.load(std::memory_order_relaxed);  // a label, orders nothing
-  if (rank >= 0) {
+  const std::int64_t generation = log_generation.load(std::memory_order_relaxed);
+  if (rank >= 0 && generation > 0) {
+    logger().log(to_spdlog(level), "[lockstep rank {}, generation {}] {}", rank, generation, line);
+  } else if (rank >= 0) {
     logger().log(to_spdlog(level), "[lockstep rank {}] {}", rank, line);
   } else {
     logger().log(to_spdlog(level), "[lockstep] {}", line);
   }
 }
 
-void set_log_rank(int rank) { log_rank.store(rank, std::memory_order_relaxed); }
+void set_log_rank(int rank, std::int64_t generation) {
+  log_rank.store(rank, std::memory_order_relaxed);
+  log_generation.store(generation, std::memory_order_relaxed);
+}
 
 }  // namespace lockstep

@@ -1,10 +1,11 @@
 // Log lines to stderr, through spdlog. LOCKSTEP_LOG sets the level (trace, debug, info, warn,
 // error, off); warn by default. Thread-safe. Lines are prefixed "[lockstep rank 2]" once
-// set_log_rank was called.
+// set_log_rank was called, and "[lockstep rank 2, generation 5]" in an elastic job.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
@@ -14,8 +15,9 @@ enum class LogLevel { trace, debug, info, warn, error };
 
 bool log_enabled(LogLevel level);
 void log_line(LogLevel level, std::string_view line);
-// The rank of this process in its world, for the prefix of every later line.
-void set_log_rank(int rank);
+// The rank of this process in its world, and the generation of that world (0: it has none), for the prefix of every
+// later line.
+void set_log_rank(int rank, std::int64_t generation = 0);
 
 template <typename... Args>
 void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {

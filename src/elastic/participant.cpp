@@ -7,10 +7,12 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/failpoint.h"
 #include "base/host_name.h"
 #include "base/log.h"
 #include "base/process_state.h"
 #include "base/random.h"
+#include "base/seconds.h"
 #include "elastic/forming.h"
 #include "membership/attester.h"
 #include "membership/roster.h"
@@ -140,7 +142,7 @@ void Participant::end_left_behind(const Generation& previous, const Generation& 
 void Participant::establish(const RankStart& start) {
   established_ = accepted_;
   registration_.reset();
-  set_log_rank(start.group->rank());
+  set_log_rank(start.group->rank(), start.generation);
   const bool room = start.group->size() < options_.policy.max_ranks;
   newcomers_wait_.store(false, std::memory_order_relaxed);
   accepts_newcomers_.store(start.group->rank() == 0 && room);
@@ -241,6 +243,7 @@ Recovery::Followed Participant::follow(const Member& member, const Registration&
     auto started = RegistrationClient::begin(member, registration, secret_, Deadline::after(kProbeTimeout));
     if (!started.ok()) return {.lost = true};
     registration_ = *std::move(started);
+    failpoint("recovery.registered");
   }
   return registration_->wait(kFollowTime);
 }
@@ -261,13 +264,15 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
                      .step = member ? step : -1},
                     options_.policy, Clock::now(), [] { return random_hex(8); });
   std::string logged;
-  auto logged_at = Clock::now();
+  const auto began = Clock::now();
+  auto logged_at = began;
   while (true) {
     const membership::Action action = recovery.next(Clock::now());
     if (recovery.waits_for() != logged && Clock::now() - logged_at > std::chrono::seconds(2)) {
       logged = recovery.waits_for();
       logged_at = Clock::now();
-      log_warn("waiting: {}", logged);
+      log_warn("waiting: {} ({:.0f} s so far; the job ends after {:.0f} s without a quorum)", logged,
+               seconds(Clock::now() - began), seconds(options_.policy.quorum_timeout));
     }
     log_debug("recovery: {} {} ({})", to_string(action.kind), action.member.describe(), recovery.waits_for());
     if (action.pause > membership::Duration{}) std::this_thread::sleep_for(action.pause);
@@ -336,15 +341,19 @@ std::optional<Participant::RankStart> Participant::form(const Answer& answer, bo
     for (const MemberStore::Registrant& registrant : registrants_) {
       if (answer.generation.rank_of(registrant.registration.member.id) >= 0) forming.registrants.push_back(registrant);
     }
+    failpoint("recovery.decided");
     send_answer(answer, forming.registrants);
+    failpoint("recovery.answered");
   }
   auto store = leads ? Result<std::shared_ptr<Store>>(member_store_->store())
                      : membership::connect_to_member_store(registration_->at(), secret_, deadline);
   Status status = store.status();
   if (status.ok()) {
     forming.store = *std::move(store);
+    failpoint("group.forming");
     auto group = form_group(forming, deadline);
     if (group.ok()) {
+      failpoint("group.formed");
       end_left_behind(previous, answer.generation);
       return RankStart{.group = *std::move(group),
                        .generation = answer.generation.number,

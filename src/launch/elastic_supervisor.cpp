@@ -8,9 +8,11 @@
 #include <memory>
 #include <thread>
 
+#include "base/failpoint.h"
 #include "base/net/socket.h"
 #include "launch/meeting/roster_file.h"
 #include "launch/process/stop_ranks.h"
+#include "launch/report/generation.h"
 #include "launch/restart_policy.h"
 #include "membership/attester.h"
 #include "membership/roster.h"
@@ -92,7 +94,9 @@ class ElasticSupervisor {
 
   void handle(RankEnd end) {
     const int local_rank = end.failure.local_rank;
+    failpoint("launcher.rank_ended");
     attest(end);
+    failpoint("launcher.attested");
     if (end.success()) {
       finishing_ = true;  // the work is done: a rank that dies now is not replaced
       pending_.clear();
@@ -108,9 +112,9 @@ class ElasticSupervisor {
     const Status status = attester_->attest(end.process, job_.roster_file());
     if (!status.ok()) {
       job_.console.say(
-          fmt::format("the end of rank {} could not be attested to the other nodes, which may take it for "
+          fmt::format("the end of {} could not be attested to the other nodes, which may take it for "
                       "unreachable: {}",
-                      end.failure.rank, status.message()));
+                      name_of(end.failure), status.message()));
     }
   }
 
@@ -130,17 +134,17 @@ class ElasticSupervisor {
 
   void replace(int local_rank, const RankEnd& end) {
     const int at_once = history_.record(local_rank, end.uptime_seconds);
-    const int rank = end.failure.rank;
+    const std::string name = name_of(end.failure);
     const int deaths = history_.deaths(local_rank);
-    RestartDecision decision = decide_replacement(rank, restarts_, job_.options.max_restarts, deaths, at_once);
+    RestartDecision decision = decide_replacement(name, restarts_, job_.options.max_restarts, deaths, at_once);
     if (decision.restart) {
       const auto count = meeting_.count_restart();
       if (!count.ok()) {
-        job_.console.say(fmt::format("rank {} is not replaced: {}", rank, count.status().message()));
+        job_.console.say(fmt::format("{} is not replaced: {}", name, count.status().message()));
         return;
       }
       // Other nodes count too, so this node's number may have been out of date.
-      decision = decide_replacement(rank, *count - 1, job_.options.max_restarts, deaths, at_once);
+      decision = decide_replacement(name, *count - 1, job_.options.max_restarts, deaths, at_once);
       restarts_ = *count;
     }
     job_.console.say(decision.reason);
@@ -161,6 +165,9 @@ class ElasticSupervisor {
 
   void exchange_rosters() {
     if (const auto mine = roster_.take_newer()) {
+      if (const auto roster = membership::parse_roster(*mine); roster.ok() && !roster->finished) {
+        job_.console.say(describe_generation(roster->generation, ranks_.processes()));
+      }
       const Status status = meeting_.publish_roster(*mine);
       if (!status.ok())
         job_.console.say("the newest roster could not be published to the other nodes: " + status.message());

@@ -11,8 +11,8 @@ namespace {
 
 RestartDecision refuse(std::string reason) { return {.restart = false, .wait = {}, .reason = std::move(reason)}; }
 
-std::string died_at_once(int rank) {
-  return fmt::format("rank {} died within {:.0f} s of its start {} times in a row; restarting it would not help", rank,
+std::string died_at_once(const std::string& name) {
+  return fmt::format("{} died within {:.0f} s of its start {} times in a row; restarting it would not help", name,
                      RestartHistory::kAtOnceSeconds, RestartHistory::kMaxAtOnce);
 }
 
@@ -42,7 +42,8 @@ std::chrono::milliseconds back_off(int earlier) {
 
 RestartDecision decide_restart(int rank, int restarts, int max_restarts, int at_once) {
   if (max_restarts == 0) return refuse("");
-  if (at_once >= RestartHistory::kMaxAtOnce && restarts < max_restarts) return refuse(died_at_once(rank));
+  if (at_once >= RestartHistory::kMaxAtOnce && restarts < max_restarts)
+    return refuse(died_at_once(fmt::format("rank {}", rank)));
   return decide_restart_after_loss(restarts, max_restarts);
 }
 
@@ -55,8 +56,8 @@ RestartDecision decide_restart_after_loss(int restarts, int max_restarts) {
           .reason = fmt::format("all ranks restart{} (restart {} of {})", after(wait), restarts + 1, max_restarts)};
 }
 
-RestartDecision decide_replacement(int rank, int restarts, int max_restarts, int deaths, int at_once) {
-  if (at_once >= RestartHistory::kMaxAtOnce) return refuse(died_at_once(rank) + "; the others continue");
+RestartDecision decide_replacement(const std::string& name, int restarts, int max_restarts, int deaths, int at_once) {
+  if (at_once >= RestartHistory::kMaxAtOnce) return refuse(died_at_once(name) + "; the others continue");
   if (restarts >= max_restarts) {
     return refuse(max_restarts == 0 ? "no restarts are allowed (--max-restarts 0); the others continue"
                                     : fmt::format("all {} restarts are used up; the others continue", max_restarts));

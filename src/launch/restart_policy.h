@@ -41,7 +41,7 @@ RestartDecision decide_restart(int rank, int restarts, int max_restarts, int at_
 RestartDecision decide_restart_after_loss(int restarts, int max_restarts);
 
 // One rank of an elastic job. `deaths`: of this local rank so far, including this one.
-RestartDecision decide_replacement(int rank, int restarts, int max_restarts, int deaths, int at_once);
+RestartDecision decide_replacement(const std::string& name, int restarts, int max_restarts, int deaths, int at_once);
 
 // 0 for the first, then 0.5 s doubling to 10 s.
 std::chrono::milliseconds back_off(int earlier);

@@ -32,7 +32,7 @@ TEST(RestartPolicy, GivesUpOnARankThatRepeatedlyDiesAtOnce) {
     EXPECT_EQ(decide_restart(4, death - 1, 100, at_once).restart, death < 3);
   }
   EXPECT_THAT(decide_restart(4, 2, 100, at_once).reason, HasSubstr("rank 4 died within 5 s of its start 3 times"));
-  EXPECT_THAT(decide_replacement(4, 2, 100, 3, at_once).reason, HasSubstr("the others continue"));
+  EXPECT_THAT(decide_replacement("worker 4", 2, 100, 3, at_once).reason, HasSubstr("the others continue"));
 }
 
 TEST(RestartPolicy, ResetsTheCountOfQuickDeathsAfterALongRun) {
@@ -56,14 +56,14 @@ TEST(RestartPolicy, BacksOffFromNothingToTenSeconds) {
 }
 
 TEST(Replacement, StartsAtOnceTheFirstTime) {
-  const RestartDecision first = decide_replacement(1, 3, 10, 1, 0);
+  const RestartDecision first = decide_replacement("worker 1", 3, 10, 1, 0);
   EXPECT_TRUE(first.restart);
   EXPECT_EQ(first.wait, milliseconds(0));
-  EXPECT_EQ(decide_replacement(1, 4, 10, 2, 0).wait, milliseconds(500));
+  EXPECT_EQ(decide_replacement("worker 1", 4, 10, 2, 0).wait, milliseconds(500));
 }
 
 TEST(Replacement, EndsWithTheRestartsOfTheJob) {
-  const RestartDecision decision = decide_replacement(1, 10, 10, 1, 0);
+  const RestartDecision decision = decide_replacement("worker 1", 10, 10, 1, 0);
   EXPECT_FALSE(decision.restart);
   EXPECT_THAT(decision.reason, HasSubstr("10 restarts are used up; the others continue"));
 }

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/failpoint.h"
 #include "base/small_file.h"
 
 namespace lockstep::membership {
@@ -95,9 +96,11 @@ Result<Roster> offer_roster(const std::string& path, const Roster& roster) {
   const std::int64_t number = roster.generation.number;
   const bool same = present->generation.id == roster.generation.id;
   if (present->generation.number > number || (present->generation.number == number && !same)) return present;
+  failpoint("roster.offer");
   const std::string file = roster.finished ? finished_path(path) : numbered_path(path, number);
   const Status created = create_small_file(file, format(roster));
   if (!created.ok() && created.code() != StatusCode::already_exists) return created.with_context("the roster");
+  failpoint("roster.accepted");
   present = read_roster(path);  // another process may have been faster
   if (!present.ok() || present->generation.id != roster.generation.id) return present;
   const auto numbers = find_numbers(path);

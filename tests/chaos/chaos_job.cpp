@@ -1,7 +1,9 @@
 #include "chaos/chaos_job.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,11 +49,26 @@ std::vector<pid_t> processes_of(const std::string& folder) {
 ChaosJob::ChaosJob(const ChaosOptions& options, HostSet& hosts)
     : options_(options), hosts_(hosts), secret_(random_hex(16)), nodes_(static_cast<std::size_t>(options.hosts)) {
   std::filesystem::create_directories(options_.plan.folder);
+  std::filesystem::create_directories(failpoint_folder());
+  // In a mount namespace of this test, so that nothing stays mounted however it ends.
+  has_disks_ = ::unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+  for (int host = 0; has_disks_ && host < options_.hosts; ++host) {
+    const std::string folder = fmt::format("{}/run{}", options_.folder, host);
+    std::filesystem::create_directories(folder);
+    has_disks_ = ::mount("tmpfs", folder.c_str(), "tmpfs", 0, "size=1m") == 0;
+  }
 }
 
 ChaosJob::~ChaosJob() {
   nodes_.clear();
   for (const pid_t pid : leftovers()) ::kill(pid, SIGKILL);
+  for (int host = 0; host < options_.hosts; ++host) {
+    ::umount2(fmt::format("{}/run{}", options_.folder, host).c_str(), MNT_DETACH);
+  }
+}
+
+std::string ChaosJob::runtime_folder(int host) const {
+  return has_disks_ ? fmt::format("{}/run{}", options_.folder, host) : "";
 }
 
 void ChaosJob::start_node(int host) {
@@ -75,7 +92,9 @@ void ChaosJob::start_node(int host) {
                                             "--max-restarts",
                                             "100000",
                                             options_.program};
-  Environment environment = {{"LOCKSTEP_SECRET", secret_}, {"OMP_NUM_THREADS", "1"}};
+  Environment environment = {
+      {"LOCKSTEP_SECRET", secret_}, {"OMP_NUM_THREADS", "1"}, {"LOCKSTEP_FAILPOINTS", failpoint_folder()}};
+  if (has_disks_) environment["XDG_RUNTIME_DIR"] = runtime_folder(host);
   for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_STORE_FD"}) {
     environment[name] = std::nullopt;
   }
@@ -98,15 +117,30 @@ void ChaosJob::signal_node(int host, int signal) {
 std::vector<pid_t> ChaosJob::ranks(std::optional<int> host) const {
   std::vector<pid_t> result;
   const std::string program = std::filesystem::canonical(options_.program);
-  const std::string network =
-      host ? link_target(fmt::format("/proc/self/fd/{}", hosts_.namespace_fd(*host))) : std::string();
   for (const pid_t pid : processes_of(options_.plan.folder)) {
     if (link_target(fmt::format("/proc/{}/exe", pid)) != program) continue;
-    if (host && link_target(fmt::format("/proc/{}/ns/net", pid)) != network) continue;
+    if (host && !is_on(pid, *host)) continue;
     result.push_back(pid);
   }
   std::sort(result.begin(), result.end());
   return result;
+}
+
+bool ChaosJob::is_on(pid_t pid, int host) const {
+  return link_target(fmt::format("/proc/{}/ns/net", pid)) ==
+         link_target(fmt::format("/proc/self/fd/{}", hosts_.namespace_fd(host)));
+}
+
+std::vector<pid_t> ChaosJob::processes(int host) const {
+  std::vector<pid_t> result = processes_of(options_.plan.folder);
+  std::erase_if(result, [&](pid_t pid) { return !is_on(pid, host); });
+  return result;
+}
+
+void ChaosJob::continue_stopped() const {
+  for (const pid_t pid : processes_of(options_.plan.folder)) {
+    if (content_of(fmt::format("/proc/{}/stat", pid)).find(") T ") != std::string::npos) ::kill(pid, SIGCONT);
+  }
 }
 
 std::vector<pid_t> ChaosJob::holders(std::optional<int> host) {

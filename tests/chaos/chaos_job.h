@@ -40,6 +40,15 @@ class ChaosJob {
   void signal_node(int host, int signal);
   // The pids of all ranks that run now, on one host or on all.
   std::vector<pid_t> ranks(std::optional<int> host = std::nullopt) const;
+  // The pids of everything that the job has started on a host, the launcher included.
+  std::vector<pid_t> processes(int host) const;
+  // Continues all processes of the job that are stopped.
+  void continue_stopped() const;
+
+  // A small file system that only this host's launcher and ranks use; empty if this process may not mount one.
+  std::string runtime_folder(int host) const;
+  // LOCKSTEP_FAILPOINTS of all processes.
+  std::string failpoint_folder() const { return options_.folder + "/failpoints"; }
 
   // Those of them that have the state of the training, because they have committed a step.
   std::vector<pid_t> holders(std::optional<int> host = std::nullopt);
@@ -59,8 +68,11 @@ class ChaosJob {
   std::string report() const;
 
  private:
+  bool is_on(pid_t pid, int host) const;
+
   const ChaosOptions options_;
   HostSet& hosts_;
+  bool has_disks_ = false;
   std::string secret_;
   std::vector<std::optional<ProcessSet>> nodes_;
   std::string earlier_;                        // reports of launchers that were killed

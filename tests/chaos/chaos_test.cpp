@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -14,11 +13,10 @@
 #include <thread>
 
 #include "chaos/chaos_job.h"
+#include "chaos/nemesis.h"
 
 namespace lockstep::testing {
 namespace {
-
-using std::chrono::milliseconds;
 
 int from_environment(const char* name, int otherwise) {
   const char* text = std::getenv(name);
@@ -35,85 +33,6 @@ class Chaos : public ::testing::Test {
     if (!HasFailure()) std::filesystem::remove_all(folder_);
   }
 
-  int any(int count) { return static_cast<int>(random_() % static_cast<unsigned>(count)); }
-  static void wait(int time_ms) { std::this_thread::sleep_for(milliseconds(time_ms)); }
-
-  // Injects one fault, ends it if it has an end, and returns a description.
-  std::string disturb(ChaosJob& job, HostSet& hosts) {
-    const std::vector<pid_t> ranks = job.ranks();
-    switch (any(13)) {
-      case 0:
-      case 1:
-      case 2: {
-        if (ranks.size() < 2) return "nothing: too few ranks run";
-        const pid_t victim = ranks[static_cast<std::size_t>(any(static_cast<int>(ranks.size())))];
-        ::kill(victim, SIGKILL);
-        return fmt::format("kill -9 of rank process {}", victim);
-      }
-      case 3:
-      case 4: {
-        if (ranks.empty()) return "nothing: no rank runs";
-        const pid_t victim = ranks[static_cast<std::size_t>(any(static_cast<int>(ranks.size())))];
-        // Shorter than the peer timeout, or long enough to be left behind.
-        const int time_ms = any(2) == 0 ? 50 + any(500) : 5000 + any(2000);
-        ::kill(victim, SIGSTOP);
-        wait(time_ms);
-        ::kill(victim, SIGCONT);
-        return fmt::format("stop of rank process {} for {} ms", victim, time_ms);
-      }
-      case 5: {
-        const int host = any(hosts.size());
-        const int time_ms = any(2) == 0 ? 50 + any(300) : 4000 + any(4000);
-        EXPECT_TRUE(hosts.cut_link(host).ok());
-        wait(time_ms);
-        EXPECT_TRUE(hosts.restore_link(host).ok());
-        return fmt::format("link of host {} cut for {} ms", host, time_ms);
-      }
-      case 6:
-        // Off by default: the ranks survive it, but the launchers' meeting takes a refused connection for the end of a
-        // node (docs/nodes.md), so that a launcher which starts later may be unable to join.
-        if (from_environment("LOCKSTEP_CHAOS_RESETS", 0) == 0) return "nothing: resets are off";
-        return with_firewall(hosts, HostSet::Firewall::reject, "answers all packets with RST");
-      case 7: return with_firewall(hosts, HostSet::Firewall::drop, "gets no packets");
-      case 8: return with_firewall(hosts, HostSet::Firewall::lose, "loses 5 % of its packets");
-      case 9: {
-        const int host = any(hosts.size());
-        const int time_ms = 500 + any(4000);
-        job.signal_node(host, SIGSTOP);
-        wait(time_ms);
-        job.signal_node(host, SIGCONT);
-        return fmt::format("stop of the launcher of host {} for {} ms", host, time_ms);
-      }
-      case 10: {  // each after the other's recovery has begun
-        if (ranks.size() < 4) return "nothing: too few ranks run";
-        ::kill(ranks[0], SIGKILL);
-        wait(any(400));
-        ::kill(ranks[1], SIGKILL);
-        return fmt::format("kill -9 of rank processes {} and {}, shortly after each other", ranks[0], ranks[1]);
-      }
-      default: {
-        const int host = any(hosts.size());
-        // One of the hosts has the coordinator, and one the first rank.
-        job.signal_node(host, SIGKILL);
-        const int time_ms = any(3000);
-        wait(time_ms);
-        job.start_node(host);
-        return fmt::format("kill -9 of the launcher of host {}, and a new one after {} ms", host, time_ms);
-      }
-    }
-  }
-
-  std::string with_firewall(HostSet& hosts, HostSet::Firewall firewall, const char* what) {
-    const int host = any(hosts.size());
-    const int time_ms = any(2) == 0 ? 50 + any(300) : 3000 + any(4000);
-    const Status set = hosts.set_firewall(host, firewall);
-    if (!set.ok()) return "nothing: " + set.message();
-    wait(time_ms);
-    EXPECT_TRUE(hosts.set_firewall(host, HostSet::Firewall::open).ok());
-    return fmt::format("host {} {} for {} ms", host, what, time_ms);
-  }
-
-  std::mt19937 random_;
   std::string folder_;
 };
 
@@ -122,7 +41,6 @@ TEST_F(Chaos, CostsNothingThatWasCommitted) {
   const int faults = from_environment("LOCKSTEP_CHAOS_FAULTS", 20);
   const int seed = from_environment("LOCKSTEP_CHAOS_SEED", static_cast<int>(std::random_device{}() % 100000));
   std::printf("chaos: %d faults, seed %d\n", faults, seed);
-  random_.seed(static_cast<unsigned>(seed));
 
   ChaosOptions options{.launcher = LOCKSTEP_COMMAND, .program = LOCKSTEP_TRAINING_PROGRAM, .folder = folder_};
   options.plan = {.folder = folder_ + "/log",
@@ -133,6 +51,7 @@ TEST_F(Chaos, CostsNothingThatWasCommitted) {
                   .peer_timeout_ms = 2000,
                   .silent_timeout_ms = 2000};
   ChaosJob job(options, hosts);
+  Nemesis nemesis(job, hosts, static_cast<unsigned>(seed));
   for (int host = 0; host < options.hosts; ++host) job.start_node(host);
   ASSERT_TRUE(job.wait_for_step(3, in_seconds(120))) << "seed " << seed << "\n" << job.report();
 
@@ -141,7 +60,7 @@ TEST_F(Chaos, CostsNothingThatWasCommitted) {
     ASSERT_TRUE(job.wait_for_holders(5, in_seconds(90)))
         << "newcomers did not join before fault " << fault << ", seed " << seed << "\n"
         << job.report();
-    const std::string what = disturb(job, hosts);
+    const std::string what = nemesis.disturb();
     const auto begin = std::chrono::steady_clock::now();
     const std::int64_t step = job.newest_step();
     ASSERT_TRUE(job.wait_for_step(step + 2, in_seconds(60))) << "no progress within 60 s after fault " << fault << " ("
@@ -151,7 +70,7 @@ TEST_F(Chaos, CostsNothingThatWasCommitted) {
     std::printf("fault %d: %s; continued after %.1f s, at step %ld, with %zu ranks\n", fault, what.c_str(),
                 took.count(), job.newest_step(), job.ranks().size());
     std::fflush(stdout);
-    wait(any(1500));
+    std::this_thread::sleep_for(std::chrono::milliseconds(nemesis.any(1500)));
   }
 
   // A rank that joined after all others had ended would wait for them.

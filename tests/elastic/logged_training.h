@@ -43,8 +43,8 @@ struct TrainingLog {
   std::map<std::int64_t, std::string> losses;  // by step, of rank 0, as hexadecimal floats
   std::map<std::int64_t, std::string> hashes;  // by step
 };
-// Reads all logs in the folder. Problems: parameters that differ between ranks after a step, a sample that was lost or
-// used twice by committed steps of an epoch that was completed.
+// Reads all logs in the folder. Problems: parameters that differ between ranks after a step, two lineages of steps, a
+// sample that was lost or used twice by committed steps of an epoch that was completed.
 TrainingLog check_training(const TrainingPlan& plan);
 
 }  // namespace lockstep::testing

@@ -22,6 +22,32 @@ struct Committed {
   std::string loss;  // of rank 0
 };
 
+// By epoch, step, generation.
+using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
+
+// Two lineages: a generation still made steps after a newer one had begun at an earlier step. One step in both is not a
+// split: the ranks that made it in the older generation were lost before the others learned of it.
+void find_splits(const std::map<Key, Committed>& committed, std::vector<std::string>* problems) {
+  std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> steps;  // by generation: the first and the last
+  for (const auto& [key, ignored] : committed) {
+    const auto& [epoch, step, generation] = key;
+    const auto [where, is_new] = steps.try_emplace(generation, step, step);
+    where->second.first = std::min(where->second.first, step);
+    where->second.second = std::max(where->second.second, step);
+  }
+  std::int64_t last = -1, of = -1;  // of all older generations
+  for (const auto& [generation, range] : steps) {
+    if (last > range.first) {
+      problems->push_back(fmt::format("two lineages: generation {} made step {}, but generation {} began at step {}",
+                                      of, last, generation, range.first));
+    }
+    if (range.second > last) {
+      last = range.second;
+      of = generation;
+    }
+  }
+}
+
 int number_from(const char* name, int otherwise) {
   const char* text = std::getenv(name);
   return text == nullptr ? otherwise : std::atoi(text);
@@ -58,8 +84,6 @@ std::map<std::string, std::string> TrainingPlan::variables() const {
 }
 
 TrainingLog check_training(const TrainingPlan& plan) {
-  // By epoch, step, generation.
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
   std::map<Key, Begun> begun;
   std::map<Key, Committed> committed;
   std::set<std::int64_t> generations;
@@ -92,6 +116,7 @@ TrainingLog check_training(const TrainingPlan& plan) {
   }
 
   result.generations = static_cast<int>(generations.size());
+  find_splits(committed, &result.problems);
   std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> last_generation;  // of each step
   for (const auto& [key, one] : committed) {
     const auto& [epoch, step, generation] = key;

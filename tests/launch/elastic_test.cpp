@@ -35,7 +35,7 @@ TEST(LaunchElastic, ADeadRankIsReplacedWhileTheOthersContinue) {
                      script("echo $LOCKSTEP_ELASTIC $LOCKSTEP_MIN_RANKS $LOCKSTEP_MAX_RANKS; while [ ! -e " + done +
                             " ]; do sleep 0.02; done")});
   for (int rank = 0; rank < 3; ++rank)
-    ASSERT_TRUE(launcher.wait_for_line("[rank " + std::to_string(rank) + "] 1 2 3")) << launcher.report();
+    ASSERT_TRUE(launcher.wait_for_line("[worker " + std::to_string(rank) + "] 1 2 3")) << launcher.report();
   const pid_t survivor = pid_of(launcher, 0, "0");
   ::kill(pid_of(launcher, 1, "0"), SIGKILL);
   ASSERT_TRUE(launcher.wait_for_line("newcomer 1 restart 1")) << launcher.report();
@@ -67,7 +67,7 @@ TEST(LaunchElastic, ARankThatRepeatedlyDiesAtOnceIsNoLongerReplaced) {
   EXPECT_EQ(launcher.wait(), 0) << launcher.report();
   EXPECT_THAT(launcher.err(), HasSubstr("a replacement starts at once (restart 1 of 10)"));
   EXPECT_THAT(launcher.err(), HasSubstr("a replacement starts in 0.5 s (restart 2 of 10)"));
-  EXPECT_THAT(launcher.err(), HasSubstr("rank 1 died within 5 s of its start 3 times in a row"));
+  EXPECT_THAT(launcher.err(), HasSubstr("worker 1 died within 5 s of its start 3 times in a row"));
 }
 
 TEST(LaunchElastic, TheJobFailsWhenNoRankIsLeft) {
@@ -88,7 +88,7 @@ TEST(LaunchElastic, AnInterruptEndsAllRanksAndReplacesNone) {
 TEST(LaunchElastic, TheRosterIsInAPrivateFolderThatIsRemoved) {
   Launcher launcher({"--elastic", "sh", "-c", "stat -c %a $(dirname $LOCKSTEP_ROSTER); printf x > $LOCKSTEP_ROSTER.1"});
   EXPECT_EQ(launcher.wait(), 0) << launcher.report();
-  EXPECT_EQ(launcher.out(), "[rank 0] 700\n");
+  EXPECT_EQ(launcher.out(), "[worker 0] 700\n");
   EXPECT_THAT(launcher.folders_left(), ::testing::IsEmpty());
 }
 

@@ -159,7 +159,8 @@ Status HostSet::set_link(int host, const char* state) {
   return run_inside(switch_.get(), fmt::format("{}ip link set host{} {}\n", kPath, host, state));
 }
 
-Status HostSet::set_firewall(int host, Firewall firewall) {
+Status HostSet::set_firewall(int host, Firewall firewall, int percent) {
+  const std::string lose = fmt::format("meta l4proto tcp numgen random mod 100 '<' {} drop", percent);
   std::string script = fmt::format("{}nft add table inet lockstep\nnft delete table inet lockstep\n", kPath);
   if (firewall != Firewall::open) {
     script += fmt::format(
@@ -167,7 +168,7 @@ Status HostSet::set_firewall(int host, Firewall firewall) {
         "nft add chain inet lockstep input '{{ type filter hook input priority 0; }}'\n"
         "nft add rule inet lockstep input iifname != lo {}\n",
         firewall == Firewall::drop   ? "meta l4proto tcp drop"
-        : firewall == Firewall::lose ? "meta l4proto tcp numgen random mod 100 '<' 5 drop"
+        : firewall == Firewall::lose ? lose
                                      : "'tcp flags & rst == 0' reject with tcp reset");
   }
   const Status set = run_inside(namespace_fd(host), script);

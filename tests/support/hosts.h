@@ -39,11 +39,12 @@ class HostSet {
   enum class Firewall : std::uint8_t {
     open,
     drop,    // TCP packets vanish: a cut in one direction
-    lose,    // 5 % of all TCP packets vanish
+    lose,    // some TCP packets vanish
     reject,  // each is answered with RST, as if no process listened and no connection existed
   };
-  // For packets from all other hosts. `unavailable` if nft(8) is missing or the kernel lacks what it needs.
-  Status set_firewall(int host, Firewall firewall);
+  // For packets from all other hosts. `percent`: how many `lose` drops. `unavailable` if nft(8) is missing or the
+  // kernel lacks what it needs.
+  Status set_firewall(int host, Firewall firewall, int percent = 5);
 
  private:
   HostSet() = default;

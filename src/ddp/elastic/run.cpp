@@ -4,6 +4,7 @@
 #include <torch/optim/optimizer.h>
 #include <xxhash.h>
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "ddp/elastic/elastic_state.h"
 #include "ddp/elastic/running.h"
@@ -80,7 +81,11 @@ bool run_generation(Participant& participant, detail::ElasticState& state, Parti
   const DefaultGroupScope default_group(generation.group_);
   try {
     if (!transfer) transfer = !same_state(*generation.group_, state, generation.generation_);
-    if (transfer) state.transfer(*generation.group_, source);
+    if (transfer) {
+      failpoint("state.transfer");
+      state.transfer(*generation.group_, source);
+      failpoint("state.transferred");
+    }
     Context context(generation);
     train(context);
     generation.end();
@@ -124,6 +129,7 @@ std::optional<std::vector<std::size_t>> Context::Generation::next_batch(std::siz
 }
 
 void Context::Generation::commit() {
+  failpoint("commit.begin");
   state_.commit_step();
   at::Tensor wish = at::zeros({1}, at::kByte);
   if (group_->rank() == 0 && participant_.newcomers_wait()) wish.fill_(1);
@@ -146,9 +152,15 @@ std::optional<std::vector<std::size_t>> Context::next_batch(std::size_t batch_si
   return generation_.next_batch(batch_size);
 }
 void Context::step(torch::optim::Optimizer& optimizer) {
-  generation_.state_.make_step([&] { optimizer.step(); });
+  step([&] { optimizer.step(); });
 }
-void Context::step(const std::function<void()>& update) { generation_.state_.make_step(update); }
+void Context::step(const std::function<void()>& update) {
+  generation_.state_.make_step([&] {
+    failpoint("step.making");
+    update();
+  });
+  failpoint("step.made");
+}
 void Context::commit() { generation_.commit(); }
 void Context::next_epoch() {
   generation_.state_.commit_epoch();

@@ -41,7 +41,7 @@ struct Round {
 
 // The end of a rank as its launcher observed it.
 struct RankFailure {
-  int rank = -1;
+  int rank = -1;  // -1 in an elastic job, where it changes with each generation: its processes are named by local rank
   int local_rank = -1;
   int node_rank = 0;
   std::string host;

@@ -184,7 +184,7 @@ const std::vector<Option>& options_table() {
        [](Draft& draft, const std::string& source, const std::string& text) {
          return assign(parse_ranks(source, text), draft.options.shown_local_ranks);
        }},
-      {"no-prefix", nullptr, "Print lines without [rank N]", set_flag<&RunOptions::prefix, false>},
+      {"no-prefix", nullptr, "Print lines without [rank N] or [worker N]", set_flag<&RunOptions::prefix, false>},
       {"no-bind", nullptr, "Let the ranks run on any core", set_flag<&RunOptions::bind, false>},
       {"role", "NAME", "ROLE_NAME of the ranks (default)", set_text<&RunOptions::role>},
       {"serve-store", "auto|yes|no", "Serve the ranks' store; auto: unless the program is a Python script",

@@ -18,12 +18,12 @@ Console::Console(int out_fd, int err_fd, bool prefix, const Environment& environ
   sinks_[1] = same_file(out_fd, err_fd) ? sinks_[0] : std::make_shared<Sink>(err_fd);
 }
 
-void Console::rank_line(Stream stream, int rank, int world_size, std::string_view text) {
+void Console::rank_line(Stream stream, bool elastic, int number, int count, std::string_view text) {
   Sink& target = sink(stream);
   if (prefix_) {
-    const std::size_t width = std::to_string(world_size - 1).size();
-    const std::string label = fmt::format("[rank {:>{}}] ", rank, width);
-    const int colour = kRankColours[static_cast<std::size_t>(rank) % kRankColours.size()];
+    const std::size_t width = std::to_string(count - 1).size();
+    const std::string label = fmt::format("[{} {:>{}}] ", elastic ? "worker" : "rank", number, width);
+    const int colour = kRankColours[static_cast<std::size_t>(number) % kRankColours.size()];
     target.write(coloured(stream) ? fmt::format("\033[{}m{}\033[0m", colour, label) : label);
   }
   target.write(text);

@@ -1,4 +1,4 @@
-// The launcher's console output: whole lines of the ranks with their numbers, and the launcher's own messages.
+// The launcher's console output: whole lines of the ranks with their names, and the launcher's own messages.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ class Console {
   // Colours only if a stream is a terminal and NO_COLOR is not set.
   Console(int out_fd, int err_fd, bool prefix, const Environment& environment);
 
-  // "[rank 3] text". `world_size` determines the width of the number.
-  void rank_line(Stream stream, int rank, int world_size, std::string_view text);
+  // "[rank 3] text", or "[worker 1] text" in an elastic job. `count` determines the width of the number.
+  void rank_line(Stream stream, bool elastic, int number, int count, std::string_view text);
   // "lockstep run: text" on stderr, at once; for text of several lines only the first is prefixed.
   void say(std::string_view text);
   // The same for failures: the first line in bold red on a terminal.

@@ -77,7 +77,9 @@ Status RankSet::start(const Round& round, const StartOptions& options) {
   out->started();
   err->started();
   stop_ns_.reset();
-  RankFailure identity{.rank = round.first_rank + local_rank,
+  const bool elastic = options.elastic.has_value();
+  const int rank = round.first_rank + local_rank;
+  RankFailure identity{.rank = elastic ? -1 : rank,
                        .local_rank = local_rank,
                        .node_rank = round.node_rank,
                        .host = job_.host,
@@ -91,7 +93,9 @@ Status RankSet::start(const Round& round, const StartOptions& options) {
   const ProcessIdentity started = find_process(process->pid()).value_or(ProcessIdentity{.pid = process->pid()});
   ranks_.emplace(local_rank, Rank{.identity = std::move(identity),
                                   .process_identity = started,
-                                  .world_size = round.world_size,
+                                  .elastic = elastic,
+                                  .number = elastic ? local_rank : rank,
+                                  .count = elastic ? job_.options.nproc : round.world_size,
                                   .process = *std::move(process),
                                   .out = *std::move(out),
                                   .err = *std::move(err),
@@ -100,10 +104,13 @@ Status RankSet::start(const Round& round, const StartOptions& options) {
   return {};
 }
 
+void RankSet::print(const Rank& rank, Stream stream, std::string_view line) {
+  job_.console.rank_line(stream, rank.elastic, rank.number, rank.count, line);
+}
+
 void RankSet::pump(Rank& rank, Stream stream) {
   RankStream& source = stream == Stream::out ? rank.out : rank.err;
-  source.pump(
-      [&](std::string_view line) { job_.console.rank_line(stream, rank.identity.rank, rank.world_size, line); });
+  source.pump([&](std::string_view line) { print(rank, stream, line); });
   const std::string trouble = source.take_file_trouble();
   if (!trouble.empty()) job_.console.say(trouble);
 }
@@ -111,9 +118,7 @@ void RankSet::pump(Rank& rank, Stream stream) {
 RankEnd RankSet::finish(Rank& rank) {
   rank.process.kill_remains();
   for (const Stream stream : {Stream::out, Stream::err}) {
-    (stream == Stream::out ? rank.out : rank.err).finish([&](std::string_view line) {
-      job_.console.rank_line(stream, rank.identity.rank, rank.world_size, line);
-    });
+    (stream == Stream::out ? rank.out : rank.err).finish([&](std::string_view line) { print(rank, stream, line); });
   }
   const std::int64_t started_ns = rank.process.started_ns();
   const ProcessEnd how = rank.process.reap();
@@ -175,9 +180,16 @@ std::vector<RankEnd> RankSet::wait(Deadline deadline, const StopSignals& signals
   return ends;
 }
 
-std::vector<int> RankSet::running_ranks() const {
-  std::vector<int> result;
-  for (const auto& [local_rank, rank] : ranks_) result.push_back(rank.identity.rank);
+std::string RankSet::running_names() const {
+  std::vector<int> numbers;
+  for (const auto& [local_rank, rank] : ranks_) numbers.push_back(rank.number);
+  const bool elastic = !ranks_.empty() && ranks_.begin()->second.elastic;
+  return fmt::format("{} {}", elastic ? "worker" : "rank", rank_list(numbers));
+}
+
+std::map<int, ProcessIdentity> RankSet::processes() const {
+  std::map<int, ProcessIdentity> result;
+  for (const auto& [local_rank, rank] : ranks_) result[local_rank] = rank.process_identity;
   return result;
 }
 

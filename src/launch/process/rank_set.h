@@ -36,7 +36,10 @@ class RankSet {
   std::vector<RankEnd> wait(Deadline deadline, const StopSignals& signals);
 
   int running() const { return static_cast<int>(ranks_.size()); }
-  std::vector<int> running_ranks() const;
+  // "rank 0, 2-3" or, in an elastic job, "worker 0".
+  std::string running_names() const;
+  // The running ones, by local rank.
+  std::map<int, ProcessIdentity> processes() const;
   // Signals every running rank. Ranks that end from now on, until the next start(), count as stopped.
   void signal_all(int signal);
 
@@ -44,13 +47,16 @@ class RankSet {
   struct Rank {
     RankFailure identity;  // the fields that are known at the start
     ProcessIdentity process_identity;
-    int world_size;
+    bool elastic;
+    int number;  // in messages and prefixes: the rank, or in an elastic job the local rank
+    int count;   // such numbers are below this
     RankProcess process;
     RankStream out;
     RankStream err;
     std::string error_file;
     std::string torch_error_file;
   };
+  void print(const Rank& rank, Stream stream, std::string_view line);
   void pump(Rank& rank, Stream stream);
   void poll_once(int timeout_ms, const StopSignals& signals, std::vector<RankEnd>& ends);
   RankEnd finish(Rank& rank);

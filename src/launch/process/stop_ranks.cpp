@@ -27,10 +27,9 @@ void stop_ranks(RankSet& ranks, int signal, std::chrono::milliseconds grace, Con
   while (ranks.running() > 0 && !grace_end.expired() && !StopSignals::impatient())
     take(ranks, grace_end, signals, ends);
   if (ranks.running() == 0) return;
-  console.say(StopSignals::impatient()
-                  ? fmt::format("rank {} killed immediately", rank_list(ranks.running_ranks()))
-                  : fmt::format("rank {} did not end within {:.1f} s of {}; killed", rank_list(ranks.running_ranks()),
-                                seconds(grace), describe_end(0, signal)));
+  console.say(StopSignals::impatient() ? fmt::format("{} killed immediately", ranks.running_names())
+                                       : fmt::format("{} did not end within {:.1f} s of {}; killed",
+                                                     ranks.running_names(), seconds(grace), describe_end(0, signal)));
   ranks.signal_all(SIGKILL);
   while (ranks.running() > 0) {
     take(ranks, Deadline::after(kKillNotice), signals, ends);

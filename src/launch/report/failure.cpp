@@ -29,6 +29,8 @@ std::string after_start(const RankEnd& end) {
   return end.uptime_seconds > 0 ? fmt::format(", {:.1f} s after its start", end.uptime_seconds) : "";
 }
 
+int number_of(const RankFailure& failure) { return failure.rank < 0 ? failure.local_rank : failure.rank; }
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 // What a signal or exit code usually means.
@@ -62,7 +64,7 @@ std::string describe_followers(const std::vector<const RankEnd*>& followers) {
   std::string text;
   for (const RankEnd* end : followers) {
     const std::string why = first_line(end->failure.reason);
-    text += fmt::format("{}rank {} ({}){}", text.empty() ? "" : "\n", end->failure.rank,
+    text += fmt::format("{}{} ({}){}", text.empty() ? "" : "\n", name_of(end->failure),
                         describe_end(end->failure.exit_code, end->failure.signal), why.empty() ? "" : ": " + why);
   }
   return text;
@@ -81,6 +83,12 @@ RankEnd remote_end(const RankFailure& failure) {
   end.failure = failure;
   end.consequence = is_consequence(end);
   return end;
+}
+
+std::string name_of(bool elastic, int number) { return fmt::format("{} {}", elastic ? "worker" : "rank", number); }
+
+std::string name_of(const RankFailure& process) {
+  return process.rank < 0 ? name_of(true, process.local_rank) : name_of(false, process.rank);
 }
 
 std::string describe_end(int exit_code, int signal) {
@@ -118,7 +126,7 @@ std::vector<RankEnd> final_failures(const std::vector<RankEnd>& ends) {
 }
 
 std::string describe_rank_end(const RankEnd& end) {
-  return fmt::format("rank {} (pid {} on {}) ended with {}{}", end.failure.rank, end.failure.pid, end.failure.host,
+  return fmt::format("{} (pid {} on {}) ended with {}{}", name_of(end.failure), end.failure.pid, end.failure.host,
                      describe_end(end.failure.exit_code, end.failure.signal), after_start(end));
 }
 
@@ -146,30 +154,31 @@ std::string rank_list(std::vector<int> ranks) {
 std::string failure_report(const RankEnd& first, const std::vector<RankEnd>& ends, const std::string& logs) {
   const RankFailure& failure = first.failure;
   std::string report =
-      fmt::format("rank {} failed first, with {}\n", failure.rank, describe_end(failure.exit_code, failure.signal));
+      fmt::format("{} failed first, with {}\n", name_of(failure), describe_end(failure.exit_code, failure.signal));
   add_block(report, "where",
             fmt::format("{}, pid {}, local rank {} of node {}", failure.host, failure.pid, failure.local_rank,
                         failure.node_rank));
   add_block(report, "when", clock_time(failure.time_ns) + after_start(first));
   add_reason(report, first);
 
+  const char* const noun = failure.rank < 0 ? "worker" : "rank";
   std::vector<const RankEnd*> followers;
   std::vector<int> stopped;
   std::vector<int> finished;
   for (const RankEnd& end : ends) {
-    if (&end == &first || (end.failure.rank == failure.rank && end.failure.pid == failure.pid)) continue;
+    if (&end == &first || (end.failure.host == failure.host && end.failure.pid == failure.pid)) continue;
     if (end.stopped) {
-      stopped.push_back(end.failure.rank);
+      stopped.push_back(number_of(end.failure));
     } else if (end.success()) {
-      finished.push_back(end.failure.rank);
+      finished.push_back(number_of(end.failure));
     } else {
       followers.push_back(&end);
     }
   }
   if (!followers.empty()) add_block(report, "then", describe_followers(followers));
-  if (!stopped.empty()) add_block(report, "stopped", fmt::format("by the launcher: rank {}", rank_list(stopped)));
+  if (!stopped.empty()) add_block(report, "stopped", fmt::format("by the launcher: {} {}", noun, rank_list(stopped)));
   if (!finished.empty())
-    add_block(report, "finished", fmt::format("before that, successfully: rank {}", rank_list(finished)));
+    add_block(report, "finished", fmt::format("before that, successfully: {} {}", noun, rank_list(finished)));
   if (!failure.log.empty()) add_block(report, "its log", failure.log);
   if (!logs.empty()) add_block(report, "all logs", logs);
   report.pop_back();

@@ -28,6 +28,10 @@ bool is_consequence(const RankEnd& end);
 // The end of a rank of another node, as its launcher reported it.
 RankEnd remote_end(const RankFailure& failure);
 
+// What a process of a job is called in all messages: "rank 3", or "worker 1" in an elastic job.
+std::string name_of(const RankFailure& process);
+std::string name_of(bool elastic, int number);
+
 // "exit code 3", "signal 11 (SIGSEGV)".
 std::string describe_end(int exit_code, int signal);
 // The exit code of the launcher: the rank's code, or 128 + signal.
