@@ -16,12 +16,8 @@
 #include "lockstep/collectives/types.h"
 
 // Stores, through which ranks find each other.
-#include "lockstep/store/file_store.h"
-#include "lockstep/store/memory_store.h"
-#include "lockstep/store/prefix_store.h"
 #include "lockstep/store/store.h"
-#include "lockstep/store/tcp_store.h"
-#include "lockstep/store/tcp_store_server.h"
+#include "lockstep/store/stores.h"
 
 // Errors, deadlines, and the job's secret.
 #include "lockstep/base/deadline.h"

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "elastic/guarded_store.h"
-#include "lockstep/store/prefix_store.h"
+#include "store/prefix_store.h"
 
 namespace lockstep::elastic {
 namespace {

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "base/net/socket.h"
-#include "lockstep/store/tcp_store.h"
 #include "membership/roster.h"
 #include "store/read_now.h"
+#include "store/tcp/tcp_store.h"
 
 namespace lockstep::membership {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/net/socket.h"
 #include "base/random.h"
-#include "lockstep/store/tcp_store.h"
+#include "store/tcp/tcp_store.h"
 
 namespace lockstep::membership {
 namespace {

@@ -16,8 +16,8 @@
 #include "lockstep/base/secret.h"
 #include "lockstep/base/status.h"
 #include "lockstep/store/store.h"
-#include "lockstep/store/tcp_store_server.h"
 #include "membership/recovery.h"
+#include "store/tcp/tcp_store_server.h"
 
 namespace lockstep::membership {
 

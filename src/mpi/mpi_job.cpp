@@ -12,9 +12,9 @@
 #include "base/net/socket.h"
 #include "base/random.h"
 #include "communicator/communicator_impl.h"
-#include "lockstep/store/tcp_store.h"
 #include "rendezvous/network_interface.h"
 #include "rendezvous/process_identity.h"
+#include "store/tcp/tcp_store.h"
 
 namespace lockstep::mpi {
 namespace {

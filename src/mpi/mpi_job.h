@@ -6,9 +6,9 @@
 
 #include "lockstep/communicator/communicator.h"
 #include "lockstep/rendezvous/init_options.h"
-#include "lockstep/store/tcp_store_server.h"
 #include "mpi/mpi_engine.h"
 #include "mpi/supervisor.h"
+#include "store/tcp/tcp_store_server.h"
 
 namespace lockstep::mpi {
 

@@ -9,10 +9,10 @@
 
 #include "base/log.h"
 #include "base/net/socket.h"
-#include "lockstep/store/file_store.h"
-#include "lockstep/store/memory_store.h"
-#include "lockstep/store/tcp_store.h"
-#include "lockstep/store/tcp_store_server.h"
+#include "store/file/file_store.h"
+#include "store/memory_store.h"
+#include "store/tcp/tcp_store.h"
+#include "store/tcp/tcp_store_server.h"
 
 namespace lockstep {
 namespace {
@@ -85,7 +85,7 @@ Status check_resolvable(const Master& master) {
 }
 
 Result<std::unique_ptr<TcpStoreServer>> serve(const Placement& placement, const Master& master, const Secret& secret) {
-  TcpStoreServerOptions options;
+  StoreServerOptions options;
   options.host = master.host;
   options.port = master.port;
   options.listening_fd = placement.store_fd.value_or(-1);
@@ -125,7 +125,7 @@ Result<std::shared_ptr<Store>> open_tcp_store(const Placement& placement, const 
   return std::shared_ptr<Store>(served, served->client());
 }
 
-Result<std::shared_ptr<Store>> open_file_store(const std::string& path) {
+Result<std::shared_ptr<Store>> open_meeting_file(const std::string& path) {
   auto store = FileStore::open(path);
   if (!store.ok()) return store.status().with_context("the file of init_method file://");
   return std::shared_ptr<Store>(*std::move(store));
@@ -145,7 +145,7 @@ Result<MeetingPoint> open_meeting_point(const Placement& placement, const Secret
     point.store = std::make_shared<MemoryStore>();
     return point;
   }
-  auto store = is_file ? open_file_store(placement.path) : open_tcp_store(placement, secret, deadline);
+  auto store = is_file ? open_meeting_file(placement.path) : open_tcp_store(placement, secret, deadline);
   if (!store.ok()) return store.status();
   point.store = *std::move(store);
   return point;

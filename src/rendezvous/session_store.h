@@ -19,8 +19,8 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
-#include "lockstep/store/prefix_store.h"
 #include "rendezvous/member_record.h"
+#include "store/prefix_store.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "lockstep/store/memory_store.h"
+#include "store/memory_store.h"
 
 #include <condition_variable>
 #include <mutex>

@@ -1,4 +1,4 @@
-#include "lockstep/store/prefix_store.h"
+#include "store/prefix_store.h"
 
 #include <fmt/format.h>
 

@@ -9,11 +9,7 @@
 #include <thread>
 
 #include "base/random.h"
-#include "lockstep/store/file_store.h"
-#include "lockstep/store/memory_store.h"
-#include "lockstep/store/prefix_store.h"
-#include "lockstep/store/tcp_store.h"
-#include "lockstep/store/tcp_store_server.h"
+#include "lockstep/store/stores.h"
 
 namespace lockstep {
 namespace {
@@ -31,7 +27,7 @@ class Backend {
 
 class MemoryBackend final : public Backend {
  public:
-  explicit MemoryBackend(const StoreLimits& limits) : store_(std::make_shared<MemoryStore>(limits)) {}
+  explicit MemoryBackend(const StoreLimits& limits) : store_(make_memory_store(limits)) {}
   std::shared_ptr<Store> client() override { return store_; }
 
  private:
@@ -43,7 +39,7 @@ class FileBackend final : public Backend {
   explicit FileBackend(const StoreLimits& limits)
       : limits_(limits), path_(std::filesystem::temp_directory_path() / ("lockstep-store-" + random_hex(8))) {}
   ~FileBackend() override { std::filesystem::remove(path_); }
-  std::shared_ptr<Store> client() override { return FileStore::open(path_, limits_).value(); }
+  std::shared_ptr<Store> client() override { return open_file_store(path_, limits_); }
 
  private:
   const StoreLimits limits_;
@@ -53,18 +49,18 @@ class FileBackend final : public Backend {
 class TcpBackend final : public Backend {
  public:
   explicit TcpBackend(const StoreLimits& limits) {
-    TcpStoreServerOptions options;
+    StoreServerOptions options;
     options.secret = secret_;
     options.limits = limits;
-    server_ = TcpStoreServer::start(options).value();
+    server_ = serve_tcp_store(options);
   }
   std::shared_ptr<Store> client() override {
-    return TcpStore::connect("127.0.0.1", server_->port(), secret_, Deadline::after(30s)).value();
+    return connect_tcp_store("127.0.0.1", server_->port(), secret_, Deadline::after(30s));
   }
 
  private:
   const Secret secret_{"conformance"};
-  std::unique_ptr<TcpStoreServer> server_;
+  std::unique_ptr<StoreServer> server_;
 };
 
 template <typename Inner>
@@ -75,7 +71,7 @@ class PrefixBackend final : public Backend {
     EXPECT_TRUE(inner_.client()->set("other/key", "neighbour", Deadline::after(30s)).ok());
     EXPECT_TRUE(inner_.client()->set("view", "neighbour", Deadline::after(30s)).ok());
   }
-  std::shared_ptr<Store> client() override { return std::make_shared<PrefixStore>(inner_.client(), "view/"); }
+  std::shared_ptr<Store> client() override { return make_prefix_store(inner_.client(), "view/"); }
 
  private:
   Inner inner_;

@@ -1,7 +1,7 @@
 #include "conformance/connected_ranks.h"
 
 #include <gtest/gtest.h>
-#include <lockstep/store/memory_store.h>
+#include <lockstep/store/stores.h>
 
 #include <exception>
 #include <thread>
@@ -47,7 +47,7 @@ std::string to_string(Connection connection) {
 std::vector<std::shared_ptr<Communicator>> connect_ranks(Connection connection, int size,
                                                          const CommunicatorOptions& options) {
   if (connection == Connection::threads) return Communicator::create_threads(size, options);
-  const auto store = std::make_shared<MemoryStore>();
+  const auto store = make_memory_store();
   std::vector<std::shared_ptr<Communicator>> groups(static_cast<std::size_t>(size));
   std::vector<std::exception_ptr> errors(groups.size());
   std::vector<std::thread> threads;

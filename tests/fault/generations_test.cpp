@@ -1,6 +1,5 @@
 // After a failure the survivors continue in the same processes, as a new generation.
-#include <lockstep/store/tcp_store.h>
-#include <lockstep/store/tcp_store_server.h>
+#include <lockstep/store/stores.h>
 
 #include "fault/failing_rank.h"
 
@@ -9,14 +8,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-StartOptions at_store_of(const TcpStoreServer& server, Wire wire) {
+StartOptions at_store_of(const StoreServer& server, Wire wire) {
   return {.environment = {{"MASTER_PORT", std::to_string(server.port())}, {"LOCKSTEP_STORE_FD", std::nullopt}},
           .rank_variables = [wire](int rank) { return variables_for(wire, rank); }};
 }
 
 std::shared_ptr<Store> common_store() {
   const auto port = static_cast<std::uint16_t>(std::atoi(std::getenv("MASTER_PORT")));
-  return value_or_throw(TcpStore::connect("127.0.0.1", port, Secret(), in_seconds(30)));
+  return connect_tcp_store("127.0.0.1", port, Secret(), in_seconds(30));
 }
 
 void expect_sum(Communicator& group) {
@@ -51,7 +50,7 @@ class Generations : public ::testing::TestWithParam<Wire> {};
 
 TEST_P(Generations, OfSurvivorsShrinkWithEachKill) {
   constexpr int kRanks = 6;
-  const auto server = value_or_throw(TcpStoreServer::start({}));
+  const auto server = serve_tcp_store();
   ProcessSet ranks = start_ranks(kRanks, "shrinks", at_store_of(*server, GetParam()));
   for (int size = kRanks; size > 1; --size) {
     for (int rank = 0; rank < size; ++rank) {
@@ -102,7 +101,7 @@ LOCKSTEP_PROCESS_ROLE(fails_again_and_again) {
 }
 
 TEST_P(Generations, FollowEachOtherTwentyTimesInTheSameProcesses) {
-  const auto server = value_or_throw(TcpStoreServer::start({}));
+  const auto server = serve_tcp_store();
   ProcessSet ranks = start_ranks(3, "fails_again_and_again", at_store_of(*server, GetParam()));
   expect_success(ranks);
 }

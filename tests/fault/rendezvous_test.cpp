@@ -1,6 +1,5 @@
 // kill -9 while the group is being formed.
-#include <lockstep/store/tcp_store.h>
-#include <lockstep/store/tcp_store_server.h>
+#include <lockstep/store/stores.h>
 
 #include <algorithm>
 
@@ -47,8 +46,8 @@ class KillWhileForming : public ::testing::TestWithParam<int> {};
 TEST_P(KillWhileForming, IsDetectedInTimeAndNamed) {
   const int victim = GetParam();
   constexpr int kRanks = 3;
-  const auto server = value_or_throw(TcpStoreServer::start({}));
-  const auto store = value_or_throw(TcpStore::connect("127.0.0.1", server->port(), Secret(), in_seconds(10)));
+  const auto server = serve_tcp_store();
+  const auto store = connect_tcp_store("127.0.0.1", server->port(), Secret(), in_seconds(10));
   ProcessSet ranks = start_ranks(kRanks, "waits_for_missing_rank",
                                  {.environment = {{"WORLD_SIZE", "4"},
                                                   {"MASTER_PORT", std::to_string(server->port())},
@@ -79,8 +78,8 @@ TEST(KillOfTheStore, WhileFormingIsDetectedInTime) {
   constexpr int kRanks = 3;
   ProcessSet ranks = start_ranks(kRanks, "waits_for_missing_rank", {.environment = {{"WORLD_SIZE", "4"}}});
   const std::string port = port_of(ranks);
-  const auto store = value_or_throw(
-      TcpStore::connect("127.0.0.1", static_cast<std::uint16_t>(std::stoi(port)), Secret(), in_seconds(30)));
+  const auto store =
+      connect_tcp_store("127.0.0.1", static_cast<std::uint16_t>(std::stoi(port)), Secret(), in_seconds(30));
   ASSERT_NO_FATAL_FAILURE(await_meeting(*store, kRanks, in_seconds(30))) << ranks.report();
 
   const StallWatch watch;

@@ -1,6 +1,5 @@
 // Jobs at the same time and one after the other, with and without a secret.
-#include <lockstep/store/tcp_store.h>
-#include <lockstep/store/tcp_store_server.h>
+#include <lockstep/store/stores.h>
 
 #include <gmock/gmock.h>
 
@@ -15,7 +14,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 // Ranks that meet at a store which the test serves.
-StartOptions at_store_of(const TcpStoreServer& server) {
+StartOptions at_store_of(const StoreServer& server) {
   return {.environment = {{"MASTER_PORT", std::to_string(server.port())},
                           {"LOCKSTEP_STORE_IS_SERVED", "1"},
                           {"LOCKSTEP_STORE_FD", std::nullopt}}};
@@ -38,7 +37,7 @@ LOCKSTEP_PROCESS_ROLE(groups_in_sequence) {
 }
 
 TEST(Jobs, FormManyGroupsInSequenceOverOneStore) {
-  const auto server = value_or_throw(TcpStoreServer::start({}));
+  const auto server = serve_tcp_store();
   ProcessSet ranks = start_ranks(3, "groups_in_sequence", at_store_of(*server));
   expect_success(ranks);
 }
@@ -96,7 +95,7 @@ TEST(Jobs, ARankWithoutTheSecretIsRefused) {
 }
 
 TEST(Jobs, AMissingRankIsNamed) {
-  const auto server = value_or_throw(TcpStoreServer::start({}));
+  const auto server = serve_tcp_store();
   StartOptions options = at_store_of(*server);
   options.environment["WORLD_SIZE"] = "3";
   ProcessSet ranks = start_ranks(2, "expects_refusal", options);

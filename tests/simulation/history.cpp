@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "lockstep/base/secret.h"
-#include "lockstep/store/tcp_store_server.h"
 #include "membership/attester.h"
 #include "membership/quorum.h"
 #include "membership/roster.h"
 #include "simulation/network.h"
 #include "simulation/training_model.h"
+#include "store/tcp/tcp_store_server.h"
 
 namespace lockstep::simulation {
 namespace {

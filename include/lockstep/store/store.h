@@ -1,8 +1,9 @@
 // A key-value store through which ranks find each other. For small values and few operations: addresses, counters,
 // votes.
 //
-// Implementations: MemoryStore (threads of one process), FileStore (a file on a shared disk),
-// TcpStore (client of a TcpStoreServer), PrefixStore (a view of another store).
+// stores.h creates those that Lockstep has; a program may implement its own. Unlike the rest of the public interface,
+// calls return errors instead of throwing them: what a failure means depends on the caller, and most callers are the
+// engine.
 //
 // All calls may come from any thread. A call that waits does so until its deadline and then
 // returns timed_out, naming the missing keys. A failed call has changed nothing, except that a write

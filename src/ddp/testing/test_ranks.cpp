@@ -14,7 +14,7 @@
 #include "ddp/backends/registry.h"
 #include "ddp/testing/test_processes.h"
 #include "lockstep/communicator/communicator.h"
-#include "lockstep/store/memory_store.h"
+#include "store/memory_store.h"
 
 namespace lockstep::testing {
 

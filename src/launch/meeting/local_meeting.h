@@ -7,7 +7,7 @@
 #include "base/unique_fd.h"
 #include "launch/meeting/node_meeting.h"
 #include "lockstep/base/secret.h"
-#include "lockstep/store/tcp_store_server.h"
+#include "store/tcp/tcp_store_server.h"
 
 namespace lockstep::launch {
 

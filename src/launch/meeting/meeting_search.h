@@ -13,8 +13,8 @@
 #include "launch/meeting/node_decisions.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/base/status.h"
-#include "lockstep/store/tcp_store.h"
 #include "store/read_now.h"
+#include "store/tcp/tcp_store.h"
 
 namespace lockstep::launch {
 

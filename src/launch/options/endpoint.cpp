@@ -34,7 +34,7 @@ Result<SocketAddress> address_to_bind(const HostPort& endpoint, const std::strin
 }
 
 Result<std::unique_ptr<TcpStoreServer>> serve(SocketAddress address, const Secret& secret) {
-  TcpStoreServerOptions options;
+  StoreServerOptions options;
   options.host = address.host();
   options.port = address.port();
   options.secret = secret;

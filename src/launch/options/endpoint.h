@@ -10,7 +10,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/base/status.h"
-#include "lockstep/store/tcp_store_server.h"
+#include "store/tcp/tcp_store_server.h"
 
 namespace lockstep::launch {
 

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "base/net/socket.h"
-#include "lockstep/store/file_store.h"
-#include "lockstep/store/memory_store.h"
-#include "lockstep/store/tcp_store.h"
-#include "lockstep/store/tcp_store_server.h"
 #include "rendezvous/rendezvous.h"
+#include "store/file/file_store.h"
+#include "store/memory_store.h"
+#include "store/tcp/tcp_store.h"
+#include "store/tcp/tcp_store_server.h"
 
 namespace lockstep::test_ranks {
 

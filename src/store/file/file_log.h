@@ -14,8 +14,8 @@
 #include "base/unique_fd.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
-#include "lockstep/store/file_store.h"
 #include "store/file/file_record.h"
+#include "store/file/file_store.h"
 #include "store/store_state.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "lockstep/store/file_store.h"
+#include "store/file/file_store.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // What FileStore guarantees beyond the conformance suite: other processes, crashes, foreign files.
-#include "lockstep/store/file_store.h"
+#include "store/file/file_store.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

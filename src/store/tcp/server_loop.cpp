@@ -27,7 +27,7 @@ constexpr auto kWarningInterval = 1s;
 
 }  // namespace
 
-Result<std::unique_ptr<ServerLoop>> ServerLoop::create(UniqueFd listener, TcpStoreServerOptions options) {
+Result<std::unique_ptr<ServerLoop>> ServerLoop::create(UniqueFd listener, StoreServerOptions options) {
   std::unique_ptr<ServerLoop> loop(new ServerLoop(std::move(listener), std::move(options)));
   if (!loop->epoll_.valid() || !loop->wake_.valid()) {
     return Status(StatusCode::resource_exhausted,
@@ -38,7 +38,7 @@ Result<std::unique_ptr<ServerLoop>> ServerLoop::create(UniqueFd listener, TcpSto
   return loop;
 }
 
-ServerLoop::ServerLoop(UniqueFd listener, TcpStoreServerOptions options)
+ServerLoop::ServerLoop(UniqueFd listener, StoreServerOptions options)
     : options_(std::move(options)),
       check_([](const ConnectionIdentity& identity) {
         if (identity.role == "store") return Status();

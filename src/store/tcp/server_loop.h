@@ -11,16 +11,16 @@
 
 #include "base/net/auth.h"
 #include "base/unique_fd.h"
-#include "lockstep/store/tcp_store_server.h"
 #include "store/tcp/request_executor.h"
 #include "store/tcp/server_connection.h"
+#include "store/tcp/tcp_store_server.h"
 
 namespace lockstep {
 
 class ServerLoop {
  public:
   // Takes ownership of a listening socket. The error names the missing system resource.
-  static Result<std::unique_ptr<ServerLoop>> create(UniqueFd listener, TcpStoreServerOptions options);
+  static Result<std::unique_ptr<ServerLoop>> create(UniqueFd listener, StoreServerOptions options);
 
   // Until stop(). Called by one thread, once.
   void run();
@@ -36,7 +36,7 @@ class ServerLoop {
     Unauthenticated::iterator unauthenticated;  // end() once authenticated
   };
 
-  ServerLoop(UniqueFd listener, TcpStoreServerOptions options);
+  ServerLoop(UniqueFd listener, StoreServerOptions options);
   Status watch(int fd, std::uint32_t events);
 
   void accept_clients();
@@ -58,7 +58,7 @@ class ServerLoop {
   int poll_timeout_ms() const;
   void expire(Clock::time_point now);
 
-  const TcpStoreServerOptions options_;
+  const StoreServerOptions options_;
   const IdentityCheck check_;
   UniqueFd listener_;
   UniqueFd epoll_;

@@ -1,4 +1,4 @@
-#include "lockstep/store/tcp_store.h"
+#include "store/tcp/tcp_store.h"
 
 #include <fmt/format.h>
 

@@ -13,8 +13,8 @@
 #include "base/unique_fd.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
-#include "lockstep/store/tcp_store.h"
 #include "store/tcp/store_protocol.h"
+#include "store/tcp/tcp_store.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "lockstep/store/tcp_store_server.h"
+#include "store/tcp/tcp_store_server.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -45,7 +45,7 @@ Result<UniqueFd> adopt(UniqueFd fd) {
   return fd;
 }
 
-Result<UniqueFd> bind_listener(const TcpStoreServerOptions& options) {
+Result<UniqueFd> bind_listener(const StoreServerOptions& options) {
   const auto addresses = resolve(options.host, options.port);
   if (!addresses.ok()) return addresses.status();
   LOCKSTEP_RETURN_IF_ERROR(may_bind(addresses->front(), options.secret));
@@ -54,7 +54,7 @@ Result<UniqueFd> bind_listener(const TcpStoreServerOptions& options) {
 
 }  // namespace
 
-Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(TcpStoreServerOptions options) {
+Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(StoreServerOptions options) {
   UniqueFd given(options.listening_fd);
   auto listener = given.valid() ? adopt(std::move(given)) : bind_listener(options);
   if (!listener.ok()) return listener.status().with_context("cannot start the store");

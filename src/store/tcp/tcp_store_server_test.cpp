@@ -1,5 +1,5 @@
 // Misbehaving clients of a store's server, which must not affect the others.
-#include "lockstep/store/tcp_store_server.h"
+#include "store/tcp/tcp_store_server.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include "base/net/handshake.h"
 #include "base/net/socket.h"
 #include "base/random.h"
-#include "lockstep/store/tcp_store.h"
 #include "store/tcp/store_protocol.h"
+#include "store/tcp/tcp_store.h"
 
 namespace lockstep {
 namespace {
@@ -59,7 +59,7 @@ class TcpServer : public ::testing::Test {
   }
 
   const Secret secret_{"server test"};
-  TcpStoreServerOptions options_;
+  StoreServerOptions options_;
   std::unique_ptr<TcpStoreServer> server_;
   SocketAddress address_;
 };

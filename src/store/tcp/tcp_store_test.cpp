@@ -1,4 +1,4 @@
-#include "lockstep/store/tcp_store.h"
+#include "store/tcp/tcp_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "base/net/auth.h"
 #include "base/net/socket.h"
-#include "lockstep/store/tcp_store_server.h"
+#include "store/tcp/tcp_store_server.h"
 #include "support/reserved_port.h"
 
 namespace lockstep {
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 Deadline client_deadline() { return Deadline::after(60s); }
 
 std::unique_ptr<TcpStoreServer> start(UniqueFd listener = {}) {
-  TcpStoreServerOptions options;
+  StoreServerOptions options;
   options.listening_fd = listener.release();
   return TcpStoreServer::start(options).value();
 }
@@ -138,7 +138,7 @@ TEST(TcpStore, AThousandClientsMeetInOneBarrier) {
   if (files.rlim_cur < 2 * kClients + 100) {
     GTEST_SKIP() << "needs " << 2 * kClients + 100 << " open files; the limit (ulimit -n) is " << files.rlim_cur;
   }
-  TcpStoreServerOptions options;
+  StoreServerOptions options;
   options.secret = Secret("barrier");
   const auto server = TcpStoreServer::start(options).value();
   const auto began = Deadline::Clock::now();

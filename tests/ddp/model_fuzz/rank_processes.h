@@ -11,8 +11,8 @@
 
 #include "ddp/model_fuzz/case.h"
 #include "ddp/model_fuzz/outcome.h"
-#include "lockstep/store/tcp_store.h"
-#include "lockstep/store/tcp_store_server.h"
+#include "store/tcp/tcp_store.h"
+#include "store/tcp/tcp_store_server.h"
 #include "support/process_set.h"
 
 namespace lockstep::fuzz {

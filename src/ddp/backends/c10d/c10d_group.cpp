@@ -13,8 +13,8 @@
 #include "base/random.h"
 #include "ddp/backends/c10d/c10d_store.h"
 #include "ddp/backends/tensor_check.h"
-#include "lockstep/store/prefix_store.h"
 #include "rendezvous/network_interface.h"
+#include "store/prefix_store.h"
 
 namespace lockstep::detail {
 

@@ -5,8 +5,8 @@
 
 #include <thread>
 
-#include "lockstep/store/memory_store.h"
-#include "lockstep/store/prefix_store.h"
+#include "store/memory_store.h"
+#include "store/prefix_store.h"
 
 #if LOCKSTEP_HAS_C10D
 
