@@ -162,17 +162,23 @@ void LinkAcceptor::accept_all(int listener, bool is_unix) {
 
 LinkAcceptor::Progress LinkAcceptor::advance(Candidate& candidate) {
   std::array<std::byte, 2048> buffer;
-  const std::size_t wanted = std::min(candidate.handshake.wanted(), buffer.size());
+  const bool accepted = candidate.handshake.state() == AcceptorHandshake::State::accepted;
+  // Not more: what follows belongs to the link.
+  const std::size_t wanted = accepted ? 1 : std::min(candidate.handshake.wanted(), buffer.size());
   const auto got = ::recv(candidate.fd.get(), buffer.data(), wanted, 0);
   if (got < 0) return errno == EAGAIN || errno == EINTR ? Progress::pending : Progress::ended;
   if (got == 0) return Progress::ended;
+  if (accepted) {
+    if (buffer[0] == kLinkConfirmed) finish(candidate);
+    return Progress::ended;
+  }
   candidate.handshake.feed(std::span(buffer).first(static_cast<std::size_t>(got)));
   const Bytes output = candidate.handshake.take_output();
   // An answer is far smaller than an empty socket buffer: if it does not fit at once, the peer does not read.
   if (!output.empty() && !send_all(candidate.fd.get(), output, Deadline::after(Deadline::Duration::zero())).ok()) {
     return Progress::ended;
   }
-  if (candidate.handshake.state() == AcceptorHandshake::State::in_progress) return Progress::pending;
+  if (candidate.handshake.state() != AcceptorHandshake::State::refused) return Progress::pending;
   finish(candidate);
   return Progress::ended;
 }

@@ -29,7 +29,8 @@ Status introduce(int fd, const LinkName& name, const LinkContext& context, Deadl
                                     .from_rank = context.rank,
                                     .to_rank = name.peer,
                                     .index = name.index};
-  const Status status = authenticate_as_connector(fd, context.secret, identity, deadline);
+  Status status = authenticate_as_connector(fd, context.secret, identity, deadline);
+  if (status.ok()) status = send_all(fd, std::span(&kLinkConfirmed, 1), deadline);
   return status.ok() ? status : status.with_context(purpose_of(name, context));
 }
 

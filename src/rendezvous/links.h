@@ -2,6 +2,7 @@
 // to the lower one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -46,7 +47,12 @@ std::vector<LinkName> links_with(const Topology& topology, int peer, int data_st
 // Where the link belongs; PeerLinks::data must be large enough.
 UniqueFd& place_of(const LinkName& name, PeerLinks& links);
 
-// Runs the handshake of a new connection, which proves its purpose to the rank at the other end. Errors name the rank.
+// The connector's last byte of a new link, after the handshake: it has seen that it was accepted, and keeps the
+// connection. Without it, the acceptor could use an attempt that the connector has given up.
+inline constexpr std::byte kLinkConfirmed{1};
+
+// Runs the handshake of a new connection, which proves its purpose to the rank at the other end, and confirms it.
+// Errors name the rank.
 Status introduce(int fd, const LinkName& name, const LinkContext& context, Deadline deadline);
 // For messages: "connecting to rank 3 (host node7, pid 4711) (link 'data' number 0)".
 std::string purpose_of(const LinkName& name, const LinkContext& context);

@@ -157,7 +157,7 @@ TEST(AcceptorHandshake, NamesBothVersions) {
   Acceptor acceptor(Secret("s"));
   const Bytes answer = acceptor.feed(hello);
   EXPECT_THAT(acceptor.state().refusal().message(), HasSubstr("wire version 9"));
-  EXPECT_THAT(acceptor.state().refusal().message(), HasSubstr("version 1"));
+  EXPECT_THAT(acceptor.state().refusal().message(), HasSubstr("version 2"));
   const auto refusal = handshake::parse_refused(std::span(answer).subspan(handshake::kHeaderBytes));
   ASSERT_TRUE(refusal.ok());
   EXPECT_EQ(refusal->status.code(), StatusCode::protocol_error);

@@ -14,6 +14,10 @@ IoResult from_errno() {
   IoResult result;
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
     result.would_block = true;
+  } else if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS) {
+    // The kernel is short of memory, or too many descriptors are in flight. Polling would not wait for it to pass.
+    result.would_block = true;
+    result.short_of_memory = true;
   } else if (errno == EPIPE || errno == ECONNRESET) {
     result.closed = true;
     result.error = errno;
@@ -65,6 +69,8 @@ IoResult receive_some(int socket, std::span<std::byte> bytes, std::vector<Unique
     }
   }
   IoResult result{.bytes = static_cast<std::size_t>(received)};
+  // Some descriptors did not arrive, so those that did cannot be assigned to their messages.
+  if ((message.msg_flags & MSG_CTRUNC) != 0) result.error = EMFILE;
   result.closed = received == 0 && !bytes.empty();
   return result;
 }

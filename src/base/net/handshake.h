@@ -16,7 +16,7 @@
 namespace lockstep::handshake {
 
 // The version of the handshake and of everything that follows on the connection.
-inline constexpr std::uint16_t kWireVersion = 1;
+inline constexpr std::uint16_t kWireVersion = 2;
 inline constexpr std::uint32_t kMagic = 0x504B534C;  // "LSKP"
 inline constexpr std::size_t kHeaderBytes = 12;
 inline constexpr std::size_t kMaxPayloadBytes = 1024;

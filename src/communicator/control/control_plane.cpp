@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <optional>
 #include <utility>
 
@@ -20,6 +21,9 @@ namespace {
 
 using Clock = Deadline::Clock;
 using std::chrono::milliseconds;
+
+// How long to wait before sending again if the kernel is short of memory.
+constexpr milliseconds kRetryPause{10};
 
 milliseconds interval_for(milliseconds peer_timeout) {
   return std::clamp(peer_timeout / 4, milliseconds(10), milliseconds(1000));
@@ -127,6 +131,7 @@ std::optional<Deadline> ControlPlane::stop_requested() {
 void ControlPlane::poll_once(Deadline::Duration timeout) {
   std::vector<pollfd> entries;
   std::vector<int> ranks;
+  bool retries = false;
   entries.push_back({wake_fd_.get(), POLLIN, 0});
   ranks.push_back(-1);
   {
@@ -134,11 +139,13 @@ void ControlPlane::poll_once(Deadline::Duration timeout) {
     for (int rank = 0; rank < peers_.size(); ++rank) {
       const auto& peer = peers_[rank];
       if (!peer.socket.valid()) continue;
-      const auto events = static_cast<short>(POLLIN | (peer.outbox.empty() ? 0 : POLLOUT));
+      retries |= peer.retries;
+      const auto events = static_cast<short>(POLLIN | (peer.outbox.empty() || peer.retries ? 0 : POLLOUT));
       entries.push_back({peer.socket.get(), events, 0});
       ranks.push_back(rank);
     }
   }
+  if (retries) timeout = std::min<Deadline::Duration>(timeout, kRetryPause);
   const int ready = ::poll(entries.data(), entries.size(), Deadline::after(timeout).poll_timeout_ms());
   if (ready <= 0) return;
   if (entries[0].revents != 0) {
@@ -163,6 +170,9 @@ std::optional<std::string> ControlPlane::read_from(int rank) {
     const IoResult result = receive_some(peer.socket.get(), buffer, peer.fds);
     if (result.would_block) return std::nullopt;
     if (result.closed || result.error != 0) {
+      if (result.error == EMFILE) {
+        return fmt::format("descriptors of its memory were lost: {}; see ulimit -n", errno_text(EMFILE));
+      }
       return result.error == 0 ? "the connection was closed" : errno_text(result.error);
     }
     peer.last_heard = Clock::now();
@@ -198,7 +208,15 @@ void ControlPlane::parse_received(int rank) {
 }
 
 bool ControlPlane::write_to(int rank) {
+  int error = 0;
+  const bool all_sent = write_some(rank, &error);
+  if (error != 0) close_link(rank, fmt::format("this rank could not send to it: {}", errno_text(error)));
+  return all_sent;
+}
+
+bool ControlPlane::write_some(int rank, int* error) {
   auto& peer = peers_[rank];
+  peer.retries = false;
   const std::lock_guard lock(mutex_);
   if (!peer.socket.valid()) peer.outbox.clear();
   while (!peer.outbox.empty()) {
@@ -206,10 +224,15 @@ bool ControlPlane::write_to(int rank) {
     const int fd = message.sent == 0 && message.memory ? message.memory->fd() : -1;
     const IoResult result = send_some(peer.socket.get(), std::span(message.frame).subspan(message.sent), fd);
     if (result.closed || result.error != 0) {
-      peer.outbox.clear();  // what the peer sent before its end is still to be read
+      peer.outbox.clear();
+      // What a peer sent before its end is still to be read.
+      *error = result.closed ? 0 : result.error;
       return true;
     }
-    if (result.would_block) return false;
+    if (result.would_block) {
+      peer.retries = result.short_of_memory;
+      return false;
+    }
     message.sent += result.bytes;
     if (message.sent == message.frame.size()) peer.outbox.pop_front();
   }

@@ -60,6 +60,7 @@ class ControlPlane {
     std::vector<UniqueFd> fds;
     Deadline::Clock::time_point last_heard;
     bool reported_silent = false;
+    bool retries = false;  // the kernel was short of memory: try to send again after a pause
     // Guarded by mutex_.
     std::deque<Outgoing> outbox;
   };
@@ -72,7 +73,11 @@ class ControlPlane {
   // Reads and handles what has arrived; returns how the connection has ended, if it has.
   std::optional<std::string> read_from(int rank);
   void parse_received(int rank);
-  bool write_to(int rank);  // true if everything queued was sent
+  // True if nothing is left to send. If sending fails for a reason other than the peer's end, the connection is closed:
+  // a peer that misses a message would wait for it.
+  bool write_to(int rank);
+  // The same; returns the errno of such a failure in `error`.
+  bool write_some(int rank, int* error);
   void close_link(int rank, const std::string& how);
   void report_silent_peers(Deadline::Clock::time_point now);
   void wake();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -71,6 +72,15 @@ Result<std::unique_ptr<FileStore::Log>> FileStore::Log::open(const std::string& 
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
     return Status(StatusCode::invalid_argument, fmt::format("{} is not a file; a store needs one", path));
+  }
+  // What another user can write, another user can forge.
+  if ((info.st_uid != ::geteuid() && info.st_uid != 0) || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return Status(
+        StatusCode::invalid_argument,
+        fmt::format("the store in {} belongs to uid {} and has mode {:o}; it must belong to this user (uid {}) "
+                    "or to root, and only its owner may be able to write to it. Delete it, or choose another "
+                    "file",
+                    path, info.st_uid, info.st_mode & 07777, ::geteuid()));
   }
   std::unique_ptr<Log> log(new Log(path, std::move(fd), limits));
   LOCKSTEP_RETURN_IF_ERROR(log->look([](const StoreState&) {}));

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -43,6 +44,24 @@ TEST_F(FileStoreFile, IsOnlyForItsOwner) {
   struct stat info {};
   ASSERT_EQ(::stat(path_.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777U, 0600U);
+}
+
+TEST_F(FileStoreFile, RefusesAFileThatOtherUsersCanWrite) {
+  open();
+  ASSERT_EQ(::chmod(path_.c_str(), 0666), 0);
+  const auto opened = FileStore::open(path_);
+  ASSERT_FALSE(opened.ok());
+  EXPECT_THAT(opened.status().message(), HasSubstr("has mode 666"));
+  ASSERT_EQ(::chmod(path_.c_str(), 0600), 0);
+  EXPECT_TRUE(FileStore::open(path_).ok());
+}
+
+TEST_F(FileStoreFile, RefusesAFileOfAnotherUser) {
+  open();
+  if (::chown(path_.c_str(), 65534, 65534) != 0) GTEST_SKIP() << "giving a file to another user needs CAP_CHOWN (root)";
+  const auto opened = FileStore::open(path_);
+  ASSERT_FALSE(opened.ok());
+  EXPECT_THAT(opened.status().message(), HasSubstr("belongs to uid 65534"));
 }
 
 TEST_F(FileStoreFile, IgnoresAndReplacesARecordThatACrashLeftHalfWritten) {

@@ -176,7 +176,7 @@ TEST_F(TcpServer, RefusesAnotherVersionAndNamesBoth) {
   const auto refusal = handshake::parse_refused(payload);
   ASSERT_TRUE(refusal.ok());
   EXPECT_THAT(refusal->status.message(), HasSubstr("version 7"));
-  EXPECT_THAT(refusal->status.message(), HasSubstr("version 1"));
+  EXPECT_THAT(refusal->status.message(), HasSubstr("version 2"));
 }
 
 TEST_F(TcpServer, RefusesConnectionsThatAreNotForAStore) {

@@ -1,0 +1,76 @@
+#include "communicator/control/control_plane.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <map>
+#include <optional>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+class Events final : public ControlEvents {
+ public:
+  void on_control_message(int, ControlMessage, UniqueFd) override {}
+  void on_control_closed(int rank, const std::string& how) override {
+    const std::lock_guard lock(mutex_);
+    closed_[rank] = how;
+    changed_.notify_all();
+  }
+  void on_control_silent(int, Deadline::Duration) override {}
+  Heartbeat current_heartbeat() override { return {}; }
+
+  // How the connection to `rank` ended; empty if it did not within 5 s.
+  std::string wait_for_end(int rank) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, 5s, [&] { return closed_.contains(rank); });
+    return closed_[rank];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, std::string> closed_;
+};
+
+// Two ranks, of which the second is only the other end of a socket.
+struct Plane {
+  Plane() {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+    RankVector<UniqueFd> links(2);
+    links[1].reset(ends[0]);
+    peer.reset(ends[1]);
+    control.emplace(std::move(links), 10s, events);
+    control->start();
+  }
+  Events events;
+  UniqueFd peer;
+  std::optional<ControlPlane> control;  // destroyed first: it calls the events
+};
+
+// A dropped message would leave the peer waiting until its own timeout, for a region that it never heard of.
+TEST(ControlPlane, AMessageThatCannotBeSentEndsTheConnection) {
+  Plane plane;
+  const std::shared_ptr<const SharedMemory> region = value_or_throw(SharedMemory::create(4096, "test"));
+  const int number = region->fd();
+  ::close(number);  // so that the kernel cannot pass it on
+  plane.control->send(1, RegionAdded{.id = 1, .bytes = 4096}, region);
+  EXPECT_THAT(plane.events.wait_for_end(1), HasSubstr("could not send"));
+  ::dup2(plane.peer.get(), number);  // for the destructor
+}
+
+TEST(ControlPlane, APeerThatEndsIsReported) {
+  Plane plane;
+  plane.peer.reset();
+  EXPECT_THAT(plane.events.wait_for_end(1), HasSubstr("closed"));
+}
+
+}  // namespace
+}  // namespace lockstep
