@@ -93,7 +93,13 @@ void Snapshots::Impl::save(const State& state) {
       content_ = {};
     }
   }
-  agree(group, status);
+  try {
+    agree(group, status);
+  } catch (const Error& error) {
+    // If the group has failed, its error would hide why the snapshot was not written.
+    if (!status.ok() && error.code() != status.code()) log_error("{}", status.message());
+    throw;
+  }
 }
 
 NewestSnapshot Snapshots::Impl::read(const std::string* path) const {
