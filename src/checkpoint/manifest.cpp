@@ -122,9 +122,9 @@ FileRecord file_from_json(const Json& entry) {
 
 Manifest manifest_from_json(const Json& json) {
   const std::int64_t format = integer_field(json, "format");
-  if (format != kFormatVersion) {
+  if (format < 1 || format > kFormatVersion) {
     throw Malformed{
-        fmt::format("it is of format version {}, and this Lockstep reads version {}; load it with the "
+        fmt::format("it is of format version {}, and this Lockstep reads version {} and older; load it with the "
                     "Lockstep that wrote it",
                     format, kFormatVersion)};
   }
@@ -134,6 +134,10 @@ Manifest manifest_from_json(const Json& json) {
   manifest.world_size = integer_field(json, "world_size");
   manifest.created = text_field(json, "created");
   manifest.lockstep = text_field(json, "lockstep");
+  if (format > 1) {
+    manifest.job = text_field(json, "job");
+    manifest.generation = integer_field(json, "generation");
+  }
   if (json.contains("optimizer")) {
     const Json& optimizer = field(json, "optimizer", Json::value_t::object);
     manifest.optimizer.emplace();
@@ -160,9 +164,11 @@ Manifest manifest_from_json(const Json& json) {
 }  // namespace
 
 Result<std::string> format_manifest(const Manifest& manifest) {
-  Json json{{"format", kFormatVersion},          {"step", manifest.step},       {"epoch", manifest.epoch},
-            {"world_size", manifest.world_size}, {"created", manifest.created}, {"lockstep", manifest.lockstep},
-            {"values", Json::object()},          {"files", Json::array()}};
+  Json json{{"format", kFormatVersion},    {"step", manifest.step},
+            {"epoch", manifest.epoch},     {"world_size", manifest.world_size},
+            {"created", manifest.created}, {"lockstep", manifest.lockstep},
+            {"job", manifest.job},         {"generation", manifest.generation},
+            {"values", Json::object()},    {"files", Json::array()}};
   if (manifest.optimizer) {
     json["optimizer"] = {{"kind", manifest.optimizer->kind}, {"group_sizes", manifest.optimizer->group_sizes}};
   }

@@ -1,6 +1,6 @@
 // The manifest of a snapshot: a JSON file that holds what is not a tensor, and the hash of every file beside it.
 //
-//   {"xxh3":"<32 hex digits>","format":1,"step":1200,"epoch":3,"world_size":4,"files":[...],...}
+//   {"xxh3":"<32 hex digits>","format":2,"step":1200,"epoch":3,"world_size":4,"files":[...],...}
 //
 // The hash at its beginning is that of every byte after it and its quotation mark, so that no byte of a snapshot is
 // without a hash. Pure functions over text; no files.
@@ -19,7 +19,9 @@
 
 namespace lockstep::checkpoint {
 
-inline constexpr std::int64_t kFormatVersion = 1;
+// Version 1 had neither job nor generation, and kept the optimizer in a torch archive, "optimizer.pt". It is still
+// read.
+inline constexpr std::int64_t kFormatVersion = 2;
 inline constexpr const char* kManifestName = "snapshot.json";
 
 struct FileRecord {
@@ -46,6 +48,10 @@ struct Manifest {
   std::int64_t world_size = 1;
   std::string created = {};   // "2026-11-16T01:33:00Z"
   std::string lockstep = {};  // the version that wrote it
+  // The elastic job that wrote it, and the generation of that job; empty and 0 for other programs. A generation of a
+  // job that is older than one that has written to the folder must not write there any more (snapshot_writer.h).
+  std::string job = {};
+  std::int64_t generation = 0;
   std::optional<OptimizerRecord> optimizer = std::nullopt;
   std::optional<DistributedSamplerState> sampler = std::nullopt;
   std::map<std::string, Scalar> values = {};
@@ -54,9 +60,9 @@ struct Manifest {
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-// invalid_argument: the name of a value is not UTF-8.
+// In version kFormatVersion. invalid_argument: the name of a value is not UTF-8.
 Result<std::string> format_manifest(const Manifest& manifest);
-// protocol_error: not a manifest, damaged, or of another format version (naming both).
+// protocol_error: not a manifest, damaged, or of a later format version (naming both).
 Result<Manifest> parse_manifest(std::string_view text);
 
 }  // namespace lockstep::checkpoint

@@ -19,6 +19,8 @@ Manifest example() {
           .world_size = 4,
           .created = "2026-11-16T01:33:00Z",
           .lockstep = "0.1.0",
+          .job = "5f0e",
+          .generation = 7,
           .optimizer = OptimizerRecord{"torch::optim::Adam", {3, 1}},
           .sampler = DistributedSamplerState{3, 42, 60000, 1280, true},
           .values = {{"best", 0.1},
@@ -84,8 +86,21 @@ TEST(Manifest, EveryFlippedBitAndEveryTruncationIsDetected) {
 }
 
 TEST(Manifest, NamesBothVersions) {
-  EXPECT_THAT(refusal(replaced(text_of(example()), "\"format\": 1", "\"format\": 2")),
-              ::testing::AllOf(HasSubstr("format version 2"), HasSubstr("reads version 1")));
+  EXPECT_THAT(refusal(replaced(text_of(example()), "\"format\": 2", "\"format\": 3")),
+              ::testing::AllOf(HasSubstr("format version 3"), HasSubstr("reads version 2")));
+  EXPECT_THAT(refusal(replaced(text_of(example()), "\"format\": 2", "\"format\": 0")), HasSubstr("format version 0"));
+}
+
+TEST(Manifest, TheFirstVersionHasNoJob) {
+  std::string text = replaced(text_of(example()), "\"format\": 2", "\"format\": 1");
+  text = replaced(text, " \"job\": \"5f0e\",\n", "");
+  text = replaced(text, " \"generation\": 7,\n", "");
+  const auto parsed = parse_manifest(text);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
+  Manifest expected = example();
+  expected.job.clear();
+  expected.generation = 0;
+  EXPECT_EQ(*parsed, expected);
 }
 
 TEST(Manifest, RefusesWhatNoWriterWrites) {

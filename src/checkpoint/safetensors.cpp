@@ -42,10 +42,10 @@ std::optional<std::uint64_t> byte_count(const TensorInfo& info) {
 Status malformed(std::string why) { return Status(StatusCode::protocol_error, std::move(why)); }
 Status refused(std::string why) { return Status(StatusCode::invalid_argument, std::move(why)); }
 
-// The data of entries that are sorted by their offsets covers all of it, once.
-Status check_coverage(const std::vector<HeaderEntry>& entries, std::uint64_t data_bytes) {
+// Entries that are sorted by their offsets follow each other without gap or overlap. Returns the end of the last one.
+Result<std::uint64_t> check_coverage(const std::vector<SafetensorsHead::Entry>& entries) {
   std::uint64_t covered = 0;
-  for (const HeaderEntry& entry : entries) {
+  for (const SafetensorsHead::Entry& entry : entries) {
     const std::string name = printable(entry.info.name);
     const auto bytes = byte_count(entry.info);
     if (!bytes || entry.end < entry.begin || entry.end - entry.begin != *bytes) {
@@ -57,13 +57,37 @@ Status check_coverage(const std::vector<HeaderEntry>& entries, std::uint64_t dat
                                    entry.begin, entry.begin < covered ? "inside" : "with a gap after"));
     }
     covered = entry.end;
-    if (covered > data_bytes) {
-      return malformed(
-          fmt::format("tensor \"{}\" ends at byte {} of the data, which has only {} bytes", name, covered, data_bytes));
-    }
   }
-  if (covered == data_bytes) return {};
-  return malformed(fmt::format("{} bytes after the last tensor belong to none", data_bytes - covered));
+  return covered;
+}
+
+// The bytes of the header, which the size at the beginning of `file` announces.
+Result<std::string_view> find_header(std::span<const std::byte> file) {
+  ByteReader reader(file);
+  const auto bytes = reader.get<std::uint64_t>();
+  if (!reader.ok())
+    return malformed(fmt::format("it has only {} bytes; a safetensors file has at least 8", file.size()));
+  if (bytes > kMaxSafetensorsHeader) {
+    return malformed(
+        fmt::format("its header would have {} bytes; more than {} are not allowed", bytes, kMaxSafetensorsHeader));
+  }
+  const auto raw = reader.take(bytes);
+  if (!reader.ok()) {
+    return malformed(fmt::format("its header has {} bytes, but the file ends after {}", bytes, file.size()));
+  }
+  return std::string_view(reinterpret_cast<const char*>(raw.data()), raw.size());
+}
+
+Result<SafetensorsHead> parse_header(std::string_view header) {
+  auto head = parse_safetensors_header(header);
+  if (!head.ok()) return head;
+  // An empty tensor lies at the border of two others: before the one that begins there.
+  std::ranges::sort(head->entries, {},
+                    [](const SafetensorsHead::Entry& entry) { return std::pair(entry.begin, entry.end); });
+  const auto covered = check_coverage(head->entries);
+  if (!covered.ok()) return covered.status();
+  head->data_bytes = *covered;
+  return head;
 }
 
 Result<std::string> format_header(std::span<const TensorInfo> tensors, const SafetensorsLayout& layout,
@@ -131,27 +155,29 @@ Result<SafetensorsLayout> lay_out_safetensors(std::span<const TensorInfo> tensor
   return layout;
 }
 
-Result<Safetensors> parse_safetensors(std::span<const std::byte> file) {
-  ByteReader reader(file);
-  const auto header_bytes = reader.get<std::uint64_t>();
-  if (!reader.ok())
-    return malformed(fmt::format("it has only {} bytes; a safetensors file has at least 8", file.size()));
-  if (header_bytes > kMaxSafetensorsHeader) {
-    return malformed(fmt::format("its header would have {} bytes; more than {} are not allowed", header_bytes,
-                                 kMaxSafetensorsHeader));
-  }
-  const auto raw = reader.take(header_bytes);
-  if (!reader.ok()) {
-    return malformed(fmt::format("its header has {} bytes, but the file ends after {}", header_bytes, file.size()));
-  }
-  auto header = parse_safetensors_header(std::string_view(reinterpret_cast<const char*>(raw.data()), raw.size()));
+Result<SafetensorsHead> parse_safetensors_head(std::span<const std::byte> head) {
+  const auto header = find_header(head);
   if (!header.ok()) return header.status();
-  // An empty tensor lies at the border of two others: before the one that begins there.
-  std::ranges::sort(header->entries, {}, [](const HeaderEntry& entry) { return std::pair(entry.begin, entry.end); });
-  LOCKSTEP_RETURN_IF_ERROR(check_coverage(header->entries, reader.remaining()));
-  const auto data = reader.take(reader.remaining());
-  Safetensors result{{}, std::move(header->metadata)};
-  for (HeaderEntry& entry : header->entries) {
+  const std::size_t used = sizeof(std::uint64_t) + header->size();
+  if (used != head.size()) return malformed(fmt::format("{} bytes follow its header", head.size() - used));
+  return parse_header(*header);
+}
+
+Result<Safetensors> parse_safetensors(std::span<const std::byte> file) {
+  const auto header = find_header(file);
+  if (!header.ok()) return header.status();
+  auto head = parse_header(*header);
+  if (!head.ok()) return head.status();
+  const auto data = file.subspan(sizeof(std::uint64_t) + header->size());
+  if (head->data_bytes > data.size()) {
+    return malformed(fmt::format("tensor \"{}\" ends at byte {} of the data, which has only {} bytes",
+                                 printable(head->entries.back().info.name), head->data_bytes, data.size()));
+  }
+  if (head->data_bytes < data.size()) {
+    return malformed(fmt::format("{} bytes after the last tensor belong to none", data.size() - head->data_bytes));
+  }
+  Safetensors result{{}, std::move(head->metadata)};
+  for (SafetensorsHead::Entry& entry : head->entries) {
     const std::string name = entry.info.name;
     result.tensors[name] = {std::move(entry.info), data.subspan(entry.begin, entry.end - entry.begin)};
   }

@@ -70,6 +70,22 @@ struct SafetensorsLayout {
 // can hold.
 Result<SafetensorsLayout> lay_out_safetensors(std::span<const TensorInfo> tensors, const Metadata& metadata = {});
 
+// The head of a file, taken apart. The data is in other memory, or has not arrived yet.
+struct SafetensorsHead {
+  struct Entry {
+    TensorInfo info;
+    std::uint64_t begin = 0;  // into the data
+    std::uint64_t end = 0;
+  };
+  std::vector<Entry> entries;  // in the order of their data
+  Metadata metadata;
+  std::uint64_t data_bytes = 0;
+};
+// Strict: protocol_error with the reason, unless `head` is exactly the head of one valid file: size, header and
+// padding. Names of any kind, offsets without gap or overlap, sizes that fit the shapes, known types. Allocates no more
+// than in proportion to the head's size, however much data it announces.
+Result<SafetensorsHead> parse_safetensors_head(std::span<const std::byte> head);
+
 // A whole file, taken apart. The spans point into the bytes that were parsed.
 struct Safetensors {
   struct Entry {
@@ -79,9 +95,8 @@ struct Safetensors {
   std::map<std::string, Entry> tensors;
   Metadata metadata;
 };
-// Strict: protocol_error with the reason, unless `file` is exactly one valid file. Names of any kind, offsets
-// without gap or overlap that cover all bytes, sizes that fit the shapes, known types. Never reads beyond `file`,
-// never allocates more than in proportion to its size.
+// As parse_safetensors_head(), for a head that is followed by exactly its data. Never reads beyond `file`, never
+// allocates more than in proportion to its size.
 Result<Safetensors> parse_safetensors(std::span<const std::byte> file);
 
 }  // namespace lockstep::checkpoint

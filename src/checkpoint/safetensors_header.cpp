@@ -20,7 +20,7 @@ constexpr const char* kMetadataName = "__metadata__";
 // would hide a name that appears twice. The first violation ends the parsing.
 class HeaderReader : public nlohmann::json_sax<Json> {
  public:
-  SafetensorsHeader take() { return std::move(header_); }
+  SafetensorsHead take() { return std::move(header_); }
   const std::string& error() const { return error_; }
 
   bool null() override { return unexpected("null"); }
@@ -126,15 +126,15 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   std::string field_;             // the last key
   std::set<std::string> names_;   // of the header
   std::set<std::string> fields_;  // of the present object in it
-  HeaderEntry entry_;
+  SafetensorsHead::Entry entry_;
   int offset_count_ = 0;
-  SafetensorsHeader header_;
+  SafetensorsHead header_;
   std::string error_;
 };
 
 }  // namespace
 
-Result<SafetensorsHeader> parse_safetensors_header(std::string_view json) {
+Result<SafetensorsHead> parse_safetensors_header(std::string_view json) {
   // The format requires this, and it excludes a byte order mark, which the JSON parser would accept.
   if (json.empty() || json.front() != '{') {
     return Status(StatusCode::protocol_error, "the header does not begin with \"{\"");

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "base/random.h"
 #include "checkpoint/folder_lock.h"
 #include "checkpoint/snapshot_directory.h"
 #include "lockstep/base/deadline.h"
@@ -42,7 +43,8 @@ Status make_folder(const std::string& folder) {
   return error ? file_error(error.value(), "found", folder) : sync_folder(parent);
 }
 
-// With the lock held, everything temporary belongs to a writer that has died.
+// With the lock held, everything temporary belongs to a writer that has died, or has lost the lock and may still rename
+// its folder. Renamed first, so that it is either published whole or not at all.
 void remove_leftovers(const std::string& folder) {
   std::error_code error;
   std::vector<std::string> leftovers;
@@ -52,7 +54,8 @@ void remove_leftovers(const std::string& folder) {
   }
   for (const std::string& path : leftovers) {
     log_info("removing {}, which a writer that died has left", path);
-    remove_tree(path);
+    const std::string doomed = fmt::format("{}/{}removed-{}", folder, kTemporary, random_hex(4));
+    if (rename_path(path, doomed).ok()) remove_tree(doomed);
   }
 }
 
@@ -99,23 +102,52 @@ void remove_old(const std::string& folder, const std::vector<SnapshotName>& name
   for (const std::string& path : doomed) remove_tree(path);
 }
 
-Result<std::string> write_locked(const std::string& folder, Manifest& manifest, std::span<const OutputFile> files,
-                                 int keep_last) {
+// already_exists if a newer generation of the manifest's job has written to the folder.
+Status check_generation(const std::string& folder, const Manifest& manifest, const std::vector<SnapshotName>& names) {
+  if (manifest.job.empty()) return {};
+  const WriterIdentity own{manifest.job, manifest.generation};
+  for (const SnapshotName& name : names) {
+    const std::string path = folder + "/" + name.to_string();
+    const auto other = glance_at_snapshot(path);
+    if (!other.ok() || !own.is_older_than({other->job, other->generation})) continue;
+    return Status(StatusCode::already_exists,
+                  fmt::format("{} was written by generation {} of this job, and this process belongs to generation {}: "
+                              "the job continues without it, so what it has must not become the newest snapshot",
+                              path, other->generation, manifest.generation));
+  }
+  return {};
+}
+
+// A newer generation that takes the lock over removes the temporary folder before it looks at the names. So whenever
+// this process is stopped and continues, it publishes before that, or finds that it does not hold the lock, or has
+// nothing to rename.
+Status publish(const FolderLock& lock, const std::string& temporary, const std::string& path) {
+  LOCKSTEP_RETURN_IF_ERROR(lock.is_held());
+  const Status renamed = rename_path(temporary, path);
+  if (renamed.ok()) return renamed;
+  LOCKSTEP_RETURN_IF_ERROR(lock.is_held());  // the better reason
+  return renamed;
+}
+
+Result<std::string> write_locked(const FolderLock& lock, const std::string& folder, Manifest& manifest,
+                                 std::span<const OutputFile> files, int keep_last) {
   remove_leftovers(folder);
   auto names = list_snapshots(folder);
   if (!names.ok()) return names.status();
+  LOCKSTEP_RETURN_IF_ERROR(check_generation(folder, manifest, *names));
   const SnapshotName name{names->empty() ? 1 : names->front().serial + 1, manifest.step};
   const std::string path = folder + "/" + name.to_string();
-  const std::string temporary = fmt::format("{}/{}{}", folder, kTemporary, name.to_string());
+  const std::string temporary = fmt::format("{}/{}{}-{}", folder, kTemporary, name.to_string(), random_hex(4));
   Status status = write_contents(temporary, manifest, files);
-  if (status.ok()) status = rename_path(temporary, path);
+  if (!status.ok() && !lock.is_held().ok()) status = lock.is_held();
+  if (status.ok()) status = publish(lock, temporary, path);
   if (!status.ok()) {
     remove_tree(temporary);
     return status;
   }
   LOCKSTEP_RETURN_IF_ERROR(sync_folder(folder));
   names->insert(names->begin(), name);
-  remove_old(folder, *names, keep_last);
+  if (lock.is_held().ok()) remove_old(folder, *names, keep_last);
   return path;
 }
 
@@ -137,9 +169,10 @@ Result<std::string> write_snapshot(const std::string& folder, Manifest manifest,
   manifest.lockstep = LOCKSTEP_VERSION;
   const auto write = [&]() -> Result<std::string> {
     LOCKSTEP_RETURN_IF_ERROR(make_folder(folder));
-    const auto lock = FolderLock::take(folder, Deadline::after(options.lock_timeout));
+    const auto lock =
+        FolderLock::take(folder, {manifest.job, manifest.generation}, Deadline::after(options.lock_timeout));
     if (!lock.ok()) return lock.status();
-    return write_locked(folder, manifest, files, options.keep_last);
+    return write_locked(*lock, folder, manifest, files, options.keep_last);
   };
   auto path = write();
   if (path.ok()) return path;

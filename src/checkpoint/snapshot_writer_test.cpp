@@ -84,11 +84,62 @@ TEST(SnapshotWriter, AFailedWriteLeavesTheOldOnesAndNothingElse) {
 
 TEST(SnapshotWriter, TheOtherWriterIsNamedAtTheDeadline) {
   const TestFolder folder;
-  const auto lock = FolderLock::take(folder.path(), Deadline::after(std::chrono::seconds(1)));
+  const auto lock = FolderLock::take(folder.path(), {}, Deadline::after(std::chrono::seconds(1)));
   ASSERT_TRUE(lock.ok());
   const Status status = write_small(folder.path(), 1, {.lock_timeout = std::chrono::milliseconds(20)}).status();
   EXPECT_EQ(status.code(), StatusCode::already_exists);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("process " + std::to_string(::getpid())), HasSubstr("is writing to")));
+}
+
+Result<std::string> write_of_generation(const std::string& folder, const std::string& job, std::int64_t generation,
+                                        std::int64_t step) {
+  const std::string text = "content";
+  const std::vector<OutputFile> files = {{"a.bin", {testing::bytes_of(text)}}};
+  return write_snapshot(folder, {.step = step, .job = job, .generation = generation}, files, {.keep_last = 2});
+}
+
+TEST(SnapshotWriter, AnOlderGenerationOfTheSameJobIsRefusedAndRemovesNothing) {
+  const TestFolder folder;
+  ASSERT_TRUE(write_of_generation(folder.path(), "job", 3, 10).ok());
+  ASSERT_TRUE(write_of_generation(folder.path(), "job", 4, 11).ok());
+  const Status status = write_of_generation(folder.path(), "job", 3, 12).status();
+  EXPECT_EQ(status.code(), StatusCode::already_exists);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("the snapshot of step 12"), HasSubstr("snapshot-000002-step-11"),
+                                      HasSubstr("generation 4"), HasSubstr("generation 3")));
+  EXPECT_THAT(folder.names(), ElementsAre("snapshot-000001-step-10", "snapshot-000002-step-11"));
+  // The same generation, a newer one, another job, and a program without a job may write.
+  EXPECT_TRUE(write_of_generation(folder.path(), "job", 4, 12).ok());
+  EXPECT_TRUE(write_of_generation(folder.path(), "job", 5, 13).ok());
+  EXPECT_TRUE(write_of_generation(folder.path(), "next job", 1, 14).ok());
+  EXPECT_TRUE(write_small(folder.path(), 15).ok());
+}
+
+TEST(SnapshotWriter, ANewerGenerationIsNoticedBehindThoseOfOthers) {
+  const TestFolder folder;
+  ASSERT_TRUE(write_of_generation(folder.path(), "job", 4, 11).ok());
+  ASSERT_TRUE(write_small(folder.path(), 12).ok());
+  EXPECT_EQ(write_of_generation(folder.path(), "job", 3, 13).status().code(), StatusCode::already_exists);
+}
+
+TEST(SnapshotWriter, ANewerGenerationTakesTheLockOverAndThePreviousHolderNotices) {
+  const TestFolder folder;
+  const Deadline soon = Deadline::after(std::chrono::seconds(30));
+  const auto old = FolderLock::take(folder.path(), {"job", 1}, soon);
+  ASSERT_TRUE(old.ok());
+  EXPECT_TRUE(old->is_held().ok());
+  // Not for another job, nor for the same generation or an older one.
+  for (const WriterIdentity& other : {WriterIdentity{"another", 9}, WriterIdentity{"job", 1}, WriterIdentity{}}) {
+    const auto refused = FolderLock::take(folder.path(), other, Deadline::after(std::chrono::milliseconds(1500)));
+    EXPECT_EQ(refused.status().code(), StatusCode::already_exists) << other.job;
+  }
+  const auto taken = FolderLock::take(folder.path(), {"job", 2}, soon);
+  ASSERT_TRUE(taken.ok()) << taken.status().to_string();
+  EXPECT_TRUE(taken->is_held().ok());
+  const Status lost = old->is_held();
+  EXPECT_EQ(lost.code(), StatusCode::already_exists);
+  EXPECT_THAT(lost.message(), AllOf(HasSubstr("of generation 2"), HasSubstr("continues without this process")));
+  EXPECT_FALSE(FolderLock::take(folder.path(), {"job", 2}, Deadline::after(std::chrono::milliseconds(50))).ok());
+  EXPECT_TRUE(folder.names().empty()) << "temporary files are left";
 }
 
 TEST(SnapshotWriter, WritersTakeTurns) {

@@ -194,7 +194,8 @@ std::optional<Participant::RankStart> Participant::try_first_generation(Store& s
                     .generation = 1};
     // The list of members; rank 0 chooses its id.
     std::vector<char> mine(1024), all(mine.size() * static_cast<std::size_t>(first_size_));
-    const std::string text = membership::format(Generation{.number = 1, .id = random_hex(8), .members = {self_}});
+    const std::string id = random_hex(8);
+    const std::string text = membership::format(Generation{.number = 1, .id = id, .job = id, .members = {self_}});
     if (text.size() >= mine.size()) throw Error({StatusCode::internal, "a member's record is too long"});
     std::copy(text.begin(), text.end(), mine.begin());
     start.group->all_gather(ConstBuffer{mine.data(), mine.size(), DType::i8},
@@ -209,6 +210,7 @@ std::optional<Participant::RankStart> Participant::try_first_generation(Store& s
     if (!accept(first)) return std::nullopt;
     throw_if_error(store.set(kFirstGeneration, membership::format(first), deadline));
     start.group->barrier();
+    start.job = first.job;
     start.members = first.members;
     start.transfer = false;
     return start;
@@ -357,6 +359,7 @@ std::optional<Participant::RankStart> Participant::form(const Answer& answer, bo
       end_left_behind(previous, answer.generation);
       return RankStart{.group = *std::move(group),
                        .generation = answer.generation.number,
+                       .job = answer.generation.job,
                        .members = answer.generation.members,
                        .source = answer.source,
                        .transfer = answer.transfer};

@@ -62,6 +62,7 @@ class Participant {
   struct RankStart {
     std::shared_ptr<Communicator> group;
     std::int64_t generation = 0;
+    std::string job = {};              // the same in all generations of one job
     std::vector<Member> members = {};  // by rank
     int source = 0;                    // the rank whose state all continue from
     bool transfer = false;             // some ranks have another state

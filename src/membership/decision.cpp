@@ -123,6 +123,7 @@ Decision form(const std::vector<const Registration*>& members, const Registratio
     answer.generation.number = std::max(answer.generation.number, base->number + 1);
   }
   answer.generation.id = fresh_id;
+  answer.generation.job = bases.all.front()->job;
   for (const Registration* one : members) {
     answer.generation.members.push_back(one->member);
     if (one->step != source.step || one->established.id != source.established.id) answer.transfer = true;

@@ -173,5 +173,15 @@ TEST(Decide, BelowTheMinimumTheJobWaitsAndThenEnds) {
   EXPECT_EQ(decide(view, policy, "next").kind, Decision::Kind::give_up);
 }
 
+TEST(Decide, TheJobStaysTheSame) {
+  Generation first = generation(1, {"a", "b"});
+  first.job = "job";
+  const Decision decision =
+      decide({.present = {member("a", first, 3), newcomer("c", first)}, .absent = {{"b", kEnded}}}, {}, "fresh");
+  ASSERT_EQ(decision.kind, Decision::Kind::form) << decision.reason;
+  EXPECT_EQ(decision.answer.generation.number, 2);
+  EXPECT_EQ(decision.answer.generation.job, "job");
+}
+
 }  // namespace
 }  // namespace lockstep::membership

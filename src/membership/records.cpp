@@ -28,7 +28,8 @@ json to_json(const Member& member) {
 json to_json(const Generation& generation) {
   json members = json::array();
   for (const Member& member : generation.members) members.push_back(to_json(member));
-  return {{"number", generation.number}, {"id", generation.id}, {"members", std::move(members)}};
+  return {
+      {"number", generation.number}, {"id", generation.id}, {"job", generation.job}, {"members", std::move(members)}};
 }
 
 Member member_from(const json& value) {
@@ -42,8 +43,10 @@ Member member_from(const json& value) {
 }
 
 Generation generation_from(const json& value) {
-  Generation generation{
-      .number = value.at("number").get<std::int64_t>(), .id = value.at("id").get<std::string>(), .members = {}};
+  Generation generation{.number = value.at("number").get<std::int64_t>(),
+                        .id = value.at("id").get<std::string>(),
+                        .job = value.at("job").get<std::string>(),
+                        .members = {}};
   const json& members = value.at("members");
   if (!members.is_array() || members.size() > kMaxMembers) throw std::invalid_argument("not a valid list of members");
   for (const json& member : members) generation.members.push_back(member_from(member));

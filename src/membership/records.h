@@ -36,6 +36,7 @@ struct Generation {
   std::int64_t number = 0;  // 0: none yet. Two leaders may use one number for different lists, of which at most one
                             // becomes a group
   std::string id = {};      // random
+  std::string job = {};     // the id of the job's first generation, which all later ones keep
   std::vector<Member> members = {};
 
   std::vector<std::string> ids() const;

@@ -15,6 +15,7 @@ namespace {
 const Generation kGeneration = {
     .number = 7,
     .id = "abc",
+    .job = "first",
     .members = {{.id = "x", .host = "node \"1\"", .pid = 4711, .store_address = "[::1]:29400", .site = "s"},
                 {.id = "y"}}};
 

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <lockstep/lockstep.h>
+#include <sys/mman.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <thread>
 
 #include "base/unique_fd.h"
@@ -42,6 +44,38 @@ std::pair<torch::Tensor, torch::Tensor> examples(const std::vector<std::size_t>&
     target[static_cast<std::int64_t>(i)][0] = std::cos(x);
   }
   return {input, target};
+}
+
+// A value of the state that stops the process when it is read after arm(): while a snapshot is written.
+class Trap {
+ public:
+  Trap() {
+    page_ = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    memory_ = ::mmap(nullptr, page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  }
+  torch::Tensor tensor() const {
+    return torch::from_blob(memory_, {static_cast<std::int64_t>(page_)}, torch::TensorOptions().dtype(torch::kByte));
+  }
+  static void arm() {
+    std::signal(SIGSEGV, [](int) {
+      ::raise(SIGSTOP);
+      ::mprotect(memory_, page_, PROT_READ | PROT_WRITE);
+    });
+    ::mprotect(memory_, page_, PROT_NONE);
+  }
+
+ private:
+  static inline std::size_t page_ = 0;
+  static inline void* memory_ = nullptr;
+};
+
+void save(const TrainingPlan& plan, elastic::State& state, const elastic::Context& context) {
+  if (plan.save_every == 0 || state.step % plan.save_every != 0) return;
+  if (state.step == plan.stop_in_save && context.generation() == 1 && context.rank() == 0) {
+    state.values["trap"] = Trap().tensor();
+    Trap::arm();
+  }
+  checkpoint::Snapshots(plan.snapshots, {.keep_last = 2}).save(state);
 }
 
 }  // namespace
@@ -90,6 +124,7 @@ int run_logged_training(const TrainingPlan& plan) {
             log.write(fmt::format("commit {} {:x} {:a}", where(step), elastic::hash_of_parameters(*model),
                                   loss.item<double>()));
             context.commit();
+            save(plan, state, context);
             if (plan.step_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(plan.step_ms));
           }
           log.write(fmt::format("end {}", context.epoch()));

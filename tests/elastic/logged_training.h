@@ -25,9 +25,11 @@ struct TrainingPlan {
   int silent_timeout_ms = 5000;
   int quorum_timeout_ms = 0;   // 0: the default
   std::string snapshots = {};  // a folder: resumes from its newest snapshot, and saves there when the job gives up
+  int save_every = 0;          // steps after which all ranks save there, too; 0: never
+  int stop_in_save = 0;  // rank 0 of the first generation stops (SIGSTOP) while it writes the snapshot of this step
 
   // From and to variables: LOG_FOLDER, SAMPLES, BATCH, EPOCHS, FINISH, STEP_MS, PEER_TIMEOUT_MS, SILENT_TIMEOUT_MS,
-  // QUORUM_TIMEOUT_MS, SNAPSHOTS.
+  // QUORUM_TIMEOUT_MS, SNAPSHOTS, SAVE_EVERY, STOP_IN_SAVE.
   static TrainingPlan from_environment();
   std::map<std::string, std::string> variables() const;
 };

@@ -67,6 +67,8 @@ TrainingPlan TrainingPlan::from_environment() {
   plan.silent_timeout_ms = number_from("SILENT_TIMEOUT_MS", plan.silent_timeout_ms);
   plan.quorum_timeout_ms = number_from("QUORUM_TIMEOUT_MS", plan.quorum_timeout_ms);
   if (const char* snapshots = std::getenv("SNAPSHOTS"); snapshots != nullptr) plan.snapshots = snapshots;
+  plan.save_every = number_from("SAVE_EVERY", plan.save_every);
+  plan.stop_in_save = number_from("STOP_IN_SAVE", plan.stop_in_save);
   return plan;
 }
 
@@ -80,7 +82,9 @@ std::map<std::string, std::string> TrainingPlan::variables() const {
           {"PEER_TIMEOUT_MS", std::to_string(peer_timeout_ms)},
           {"SILENT_TIMEOUT_MS", std::to_string(silent_timeout_ms)},
           {"QUORUM_TIMEOUT_MS", std::to_string(quorum_timeout_ms)},
-          {"SNAPSHOTS", snapshots}};
+          {"SNAPSHOTS", snapshots},
+          {"SAVE_EVERY", std::to_string(save_every)},
+          {"STOP_IN_SAVE", std::to_string(stop_in_save)}};
 }
 
 TrainingLog check_training(const TrainingPlan& plan) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <random>
 
+#include "checkpoint/snapshot_directory.h"
 #include "elastic/logged_training.h"
 #include "support/process_set.h"
 
@@ -34,13 +35,19 @@ class ElasticTraining : public ::testing::Test {
     std::filesystem::create_directory(plan_.folder);
     remove_roster();
   }
-  ProcessSet start(int ranks, bool newcomers = false) {
+  // own_rosters: as if each rank were on a host of its own, where the others can neither see nor end it.
+  ProcessSet start(int ranks, bool newcomers = false, bool own_rosters = false) {
     Environment environment = {{"LOCKSTEP_ROSTER", folder_ + "/rosters/roster"},
                                {"OMP_NUM_THREADS", "1"},
                                {"LOCKSTEP_MIN_RANKS", std::to_string(min_ranks_)}};
     for (const auto& [name, value] : plan_.variables()) environment[name] = value;
     if (newcomers) environment["LOCKSTEP_NEWCOMER"] = "1";
-    return start_ranks(ranks, "training", {.environment = environment});
+    const auto own_roster = [this](int rank) {
+      return Environment{{"LOCKSTEP_ROSTER", fmt::format("{}/rosters/of_rank_{}", folder_, rank)}};
+    };
+    StartOptions options{.environment = environment};
+    if (own_rosters) options.rank_variables = own_roster;
+    return start_ranks(ranks, "training", options);
   }
   // Waits until this many steps were begun; false at the deadline.
   bool wait_for_steps(std::int64_t steps, Deadline deadline) const {
@@ -167,6 +174,46 @@ TEST_F(ElasticTraining, BelowTheMinimumTheJobSavesASnapshotAndResumesFromItLater
   ASSERT_TRUE(again.wait_all(in_seconds(60))) << again.report();
   ASSERT_TRUE(again.all_succeeded()) << again.report();
   expect_no_problems();
+}
+
+// Rank 0 is stopped while it writes a snapshot, on what is a host of its own. The others continue without it and save.
+TEST_F(ElasticTraining, ARankThatContinuesInTheMiddleOfASaveDoesNotMakeItsStateTheNewest) {
+  plan_.step_ms = 5;
+  plan_.epochs = 0;
+  plan_.finish = folder_ + "/finish";
+  plan_.peer_timeout_ms = 1000;
+  plan_.silent_timeout_ms = 500;
+  plan_.snapshots = folder_ + "/snapshots";
+  plan_.save_every = 5;
+  plan_.stop_in_save = 10;
+  ProcessSet ranks = start(3, false, /*own_rosters=*/true);
+  const auto newest = [&] {
+    auto read = checkpoint::read_newest_snapshot(plan_.snapshots);
+    return read.ok() && read->snapshot ? read->snapshot->manifest : checkpoint::Manifest{};
+  };
+  const auto wait_for_generation = [&](std::int64_t generation) {
+    const Deadline deadline = in_seconds(60);
+    while (newest().generation < generation && !deadline.expired()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return newest().generation >= generation;
+  };
+  ASSERT_TRUE(wait_for_generation(2)) << ranks.report();
+  const checkpoint::Manifest before = newest();
+  EXPECT_NE(before.job, "");
+  EXPECT_GT(before.step, 10);
+  ranks.kill(0, SIGCONT);
+  ASSERT_TRUE(wait_for_generation(3)) << ranks.report();  // it has joined again
+  EXPECT_EQ(newest().job, before.job);
+  EXPECT_GT(newest().step, before.step);
+  std::ofstream(plan_.finish).put('\n');
+  ASSERT_TRUE(ranks.wait_all(in_seconds(60))) << ranks.report();
+  EXPECT_TRUE(ranks.all_succeeded()) << ranks.report();
+  EXPECT_THAT(ranks.error_output(0), ::testing::HasSubstr("the job continues without this process"));
+  for (const auto& name : value_or_throw(checkpoint::list_snapshots(plan_.snapshots))) {
+    EXPECT_NE(name.step, 10) << "the snapshot of the stopped rank was published";
+  }
+  EXPECT_THAT(check_training(plan_).problems, ::testing::IsEmpty());
 }
 
 // A pause shorter than the peer timeout changes nothing.

@@ -13,9 +13,9 @@
 //
 // A run that is resumed from a snapshot gives the same bits as one that was never stopped: parameters, buffers, the
 // optimizer's state and options, the sampler's position, and the random number generators of all ranks are saved. Each
-// snapshot is a folder: model.safetensors (which Python's safetensors reads), optimizer.pt (a torch archive),
-// rng.safetensors, values.safetensors, and snapshot.json with everything else and the hashes of all files.
-// docs/snapshots.md has the details.
+// snapshot is a folder: model.safetensors (which Python's safetensors reads), optimizer.safetensors, rng.safetensors,
+// values.safetensors, and snapshot.json with everything else and the hashes of all files. Loading executes nothing of
+// what is in them. docs/snapshots.md has the details.
 //
 // A crash, a full disk or a kill at any point never destroys an existing snapshot.
 #pragma once
@@ -47,7 +47,8 @@ using Value = std::variant<std::int64_t, double, std::string, at::Tensor>;
 struct State {
   // The module that was passed to DistributedDataParallel, not the wrapper.
   torch::nn::Module& model;
-  // Any of LibTorch's optimizers, or a ZeroRedundancyOptimizer of one. nullopt: the program has no optimizer.
+  // SGD, Adam, AdamW, Adagrad, RMSprop or LBFGS of LibTorch, a class derived from one of these that keeps no other
+  // options and state, or a ZeroRedundancyOptimizer. nullopt: the program has no optimizer.
   std::optional<std::reference_wrapper<torch::optim::Optimizer>> optimizer = std::nullopt;
   std::int64_t step = 0;
   std::int64_t epoch = 0;
@@ -95,8 +96,9 @@ class Snapshots {
   // Writes rank 0's state. On return the snapshot is on the disk and verified by reading it back, and snapshots beyond
   // keep_last are deleted. Asynchronous: on return the state is copied and may change. Only one snapshot is written at
   // a time, so the next save() waits for it; if it failed, that save() throws its error and saves nothing, and the one
-  // after tries again. Errors: disk full, no permission, another process is writing, a tensor that files cannot hold,
-  // ...; older snapshots are then untouched.
+  // after tries again. Errors: disk full, no permission, another process is writing, a newer generation of the same
+  // elastic job has written (this process is no longer part of the job), a tensor that files cannot hold, ...; older
+  // snapshots are then untouched.
   void save(const State& state);
   // Waits until no snapshot is being written; throws the writer thread's error.
   void wait();
@@ -115,9 +117,10 @@ class Snapshots {
   std::unique_ptr<Impl> impl_;
 };
 
-// Loads `model` from a file that torch::save(model, path) wrote, in any program, or torch.jit.save in Python. Not
-// collective. All or nothing; throws Error, which names the parameters that are missing, superfluous, or of a different
-// shape or type.
+// Loads `model` from a file that torch::save(model, path) wrote, in any program, or torch.jit.save in Python. LibTorch
+// reads the file, and may execute code that it contains: use it only for files that you trust, or convert them to
+// safetensors. Nothing else in Lockstep reads such files. Not collective. All or nothing; throws Error, which names the
+// parameters that are missing, superfluous, or of a different shape or type.
 void import_torch_archive(const std::string& path, torch::nn::Module& model);
 // The same from a safetensors file, written by any program.
 void import_safetensors(const std::string& path, torch::nn::Module& model);

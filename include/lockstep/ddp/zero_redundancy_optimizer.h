@@ -63,6 +63,13 @@ class ShardedOptimizer : public torch::optim::Optimizer {
   // it; the world size may differ from that of the job that saved.
   void load(torch::serialize::InputArchive& archive) override;
 
+  // What consolidate_state_dict() collected, as the plain optimizer; throws Error if this rank has none.
+  const torch::optim::Optimizer& consolidated() const;
+  // A plain optimizer over all parameters, with the present options and without state; and this rank's shard from one
+  // that was filled. For snapshots. Not collective.
+  std::unique_ptr<torch::optim::Optimizer> make_plain() const;
+  void take_from(torch::optim::Optimizer& whole);
+
   // This rank's shard: the plain optimizer over the parameters that this rank owns.
   const torch::optim::Optimizer& local() const { return *local_; }
   // The owner of the index-th parameter, counted through all groups.

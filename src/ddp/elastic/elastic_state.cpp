@@ -1,17 +1,18 @@
 #include "ddp/elastic/elastic_state.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 #include <xxhash.h>
 
-#include <span>
+#include <algorithm>
 #include <utility>
 
-#include "base/codec.h"
 #include "base/log.h"
-#include "ddp/snapshot/optimizer_hash.h"
-#include "ddp/snapshot/state.h"
-#include "ddp/sync/replicas/replica_state.h"
-#include "ddp/sync/replicas/tensor_broadcast.h"
+#include "checkpoint/state_header.h"
+#include "ddp/elastic/incoming_state.h"
+#include "ddp/elastic/state_chain.h"
+#include "ddp/snapshot/content.h"
+#include "ddp/snapshot/state_hash.h"
 
 namespace lockstep::detail {
 namespace {
@@ -35,92 +36,6 @@ std::map<std::string, checkpoint::Value> copy_of(const std::map<std::string, che
   std::map<std::string, checkpoint::Value> copy;
   for (const auto& [name, value] : values) copy.emplace(name, copy_of(value));
   return copy;
-}
-
-// Bytes as a tensor, and back: what the group can send.
-at::Tensor to_tensor(const std::string& bytes) {
-  at::Tensor tensor = at::empty({static_cast<std::int64_t>(bytes.size())}, at::kByte);
-  std::copy(bytes.begin(), bytes.end(), tensor.data_ptr<std::uint8_t>());
-  return tensor;
-}
-
-std::string to_string(const at::Tensor& tensor) {
-  const auto* const data = tensor.data_ptr<std::uint8_t>();
-  return {data, data + tensor.numel()};
-}
-
-struct Numbers {
-  std::int64_t progress = 0;
-  std::int64_t step = 0;
-  std::int64_t epoch = 0;
-  std::optional<DistributedSamplerState> sampler;
-};
-
-std::string numbers_to_bytes(const Numbers& numbers) {
-  const DistributedSamplerState sampler = numbers.sampler.value_or(DistributedSamplerState{});
-  const bool has_sampler = numbers.sampler.has_value();
-  ByteWriter writer;
-  for (const std::int64_t number :
-       {numbers.progress, numbers.step, numbers.epoch, std::int64_t{has_sampler}, sampler.epoch, sampler.seed,
-        sampler.dataset_size, sampler.consumed, std::int64_t{sampler.shuffle}}) {
-    writer.put(number);
-  }
-  const Bytes bytes = writer.take();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-Numbers numbers_from_bytes(const std::string& bytes) {
-  ByteReader reader(std::as_bytes(std::span(bytes.data(), bytes.size())));
-  const auto next = [&] { return reader.get<std::int64_t>(); };
-  Numbers numbers;
-  numbers.progress = next();
-  numbers.step = next();
-  numbers.epoch = next();
-  const bool has_sampler = next() != 0;
-  DistributedSamplerState sampler;
-  sampler.epoch = next();
-  sampler.seed = next();
-  sampler.dataset_size = next();
-  sampler.consumed = next();
-  sampler.shuffle = next() != 0;
-  if (has_sampler) numbers.sampler = sampler;
-  if (!reader.complete()) throw Error({StatusCode::protocol_error, "the state of another version of Lockstep"});
-  return numbers;
-}
-
-// A list of names and values in turn, as LibTorch pickles it.
-std::string values_to_bytes(const std::map<std::string, checkpoint::Value>& values) {
-  c10::impl::GenericList list(c10::AnyType::get());
-  for (const auto& [name, value] : values) {
-    list.push_back(name);
-    std::visit([&](const auto& held) { list.push_back(held); }, value);
-  }
-  const std::vector<char> bytes = torch::pickle_save(list);
-  return {bytes.begin(), bytes.end()};
-}
-
-std::map<std::string, checkpoint::Value> values_from_bytes(const std::string& bytes) {
-  const c10::IValue loaded = torch::pickle_load(std::vector<char>(bytes.begin(), bytes.end()));
-  const auto list = loaded.toList();
-  std::map<std::string, checkpoint::Value> values;
-  for (std::size_t i = 0; i + 1 < list.size(); i += 2) {
-    const std::string name = list.get(i).toStringRef();
-    const c10::IValue value = list.get(i + 1);
-    if (value.isInt()) values[name] = value.toInt();
-    if (value.isDouble()) values[name] = value.toDouble();
-    if (value.isString()) values[name] = value.toStringRef();
-    if (value.isTensor()) values[name] = value.toTensor();
-  }
-  return values;
-}
-
-std::string broadcast_bytes(ProcessGroup& group, const std::string& bytes, int source) {
-  at::Tensor size = at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong);
-  group.broadcast(size, source, {}).wait();
-  if (size.item<std::int64_t>() == 0) return {};
-  at::Tensor data = group.rank() == source ? to_tensor(bytes) : at::empty({size.item<std::int64_t>()}, at::kByte);
-  group.broadcast(data, source, {}).wait();
-  return to_string(data);
 }
 
 }  // namespace
@@ -222,56 +137,70 @@ void ElasticState::settle() {
   for (std::size_t i = 0; i < buffers.size(); ++i) buffers[i].detach().copy_(committed_buffers_[i]);
 }
 
-std::vector<at::Tensor> ElasticState::tensors() const {
-  std::vector<at::Tensor> result;
-  for (const at::Tensor& parameter : state_.model.parameters()) result.push_back(parameter.detach());
-  for (const at::Tensor& buffer : state_.model.buffers()) result.push_back(buffer.detach());
-  return result;
-}
-
 std::uint64_t ElasticState::hash() const {
-  const std::string numbers = numbers_to_bytes({progress_, committed_.step, committed_.epoch, committed_.sampler});
-  const std::string values = values_to_bytes(committed_.values);
-  std::uint64_t hash = XXH3_64bits(numbers.data(), numbers.size());
-  hash = XXH3_64bits_withSeed(values.data(), values.size(), hash);
-  for (const at::Tensor& tensor : tensors()) {
-    const at::Tensor flat = tensor.cpu().contiguous();
-    hash = XXH3_64bits_withSeed(flat.data_ptr(), flat.nbytes(), hash);
+  checkpoint::Manifest manifest{.step = committed_.step, .epoch = committed_.epoch, .sampler = committed_.sampler};
+  checkpoint::NamedTensors values;
+  for (const auto& [name, value] : committed_.values) {
+    if (const auto* const tensor = std::get_if<at::Tensor>(&value)) values[name] = *tensor;
+    if (const auto* const number = std::get_if<std::int64_t>(&value)) manifest.values[name] = *number;
+    if (const auto* const number = std::get_if<double>(&value)) manifest.values[name] = *number;
+    if (const auto* const text = std::get_if<std::string>(&value)) manifest.values[name] = *text;
   }
+  const std::string text = value_or_throw(checkpoint::format_manifest(manifest));
+  std::uint64_t hash = XXH3_64bits_withSeed(text.data(), text.size(), static_cast<std::uint64_t>(progress_));
+  hash = checkpoint::add_to_hash(hash, values);
+  hash = checkpoint::add_to_hash(hash, checkpoint::tensors_of_model(state_.model));
   if (!state_.optimizer) return hash;
   const std::uint64_t optimizer = checkpoint::hash_of_optimizer(state_.optimizer->get());
   return XXH3_64bits_withSeed(&optimizer, sizeof(optimizer), hash);
 }
 
-void ElasticState::transfer(ProcessGroup& group, int source) {
-  torch::NoGradGuard no_grad;
-  const bool gives = group.rank() == source;
-  std::string numbers, values, optimizer;
-  if (gives) {
-    numbers = numbers_to_bytes({progress_, committed_.step, committed_.epoch, committed_.sampler});
-    values = values_to_bytes(committed_.values);
-    if (state_.optimizer) optimizer = checkpoint::optimizer_to_bytes(state_.optimizer->get());
+void ElasticState::send(StateChain& chain) const {
+  checkpoint::Content content = checkpoint::collect(state_, {}, 1, false);
+  content.manifest.job.clear();  // these are of snapshots
+  content.manifest.generation = 0;
+  checkpoint::StateHeads heads{.model = content.model.head(), .optimizer = std::nullopt, .values = std::nullopt};
+  std::vector<at::Tensor> tensors = content.model.tensors_in_order();
+  const auto append = [&tensors](const checkpoint::TensorFile& file) {
+    const std::vector<at::Tensor> more = file.tensors_in_order();
+    tensors.insert(tensors.end(), more.begin(), more.end());
+  };
+  if (content.optimizer) {
+    heads.optimizer = content.optimizer->head();
+    append(*content.optimizer);
   }
-  numbers = broadcast_bytes(group, numbers, source);
-  values = broadcast_bytes(group, values, source);
-  optimizer = broadcast_bytes(group, optimizer, source);
-  const std::vector<at::Tensor> own = tensors();
-  std::vector<at::Tensor> received;
-  for (const at::Tensor& tensor : own) received.push_back(gives ? tensor : at::empty_like(tensor));
-  TensorBroadcast(group, received).run(source);
-  // All ranks that get here have everything; only now the previous state is replaced.
-  if (gives) return;
-  const Numbers theirs = numbers_from_bytes(numbers);
-  state_.step = theirs.step;
-  state_.epoch = theirs.epoch;
-  state_.sampler = theirs.sampler;
-  state_.values = values_from_bytes(values);
-  for (std::size_t i = 0; i < own.size(); ++i) own[i].copy_(received[i]);
-  if (state_.optimizer) checkpoint::optimizer_from_bytes(state_.optimizer->get(), optimizer);
-  progress_ = theirs.progress;
+  if (content.values) {
+    heads.values = content.values->head();
+    append(*content.values);
+  }
+  chain.pass(value_or_throw(checkpoint::format_state_header(progress_, content.manifest, heads)),
+             checkpoint::kMaxStateHeader);
+  chain.pass(tensors);
+}
+
+void ElasticState::receive(StateChain& chain, const std::string& where) {
+  const Bytes message = chain.pass({}, checkpoint::kMaxStateHeader);
+  auto header = checkpoint::parse_state_header(message);
+  if (!header.ok()) throw Error(header.status().with_context(where));
+  // A process with a state of its own may yet need it: the sender may be lost before all has arrived.
+  IncomingState incoming(state_, *header, where, progress_ < 0);
+  chain.pass(incoming.buffers());
+  incoming.install();
+  progress_ = header->progress;
   taken_ = 0;
   step_ = Step::none;
   capture();
+}
+
+void ElasticState::transfer(ProcessGroup& group, int source, const std::vector<int>& receivers) {
+  torch::NoGradGuard no_grad;
+  const bool receives = std::find(receivers.begin(), receivers.end(), group.rank()) != receivers.end();
+  if (receivers.empty() || (!receives && group.rank() != source)) return;
+  std::vector<int> ranks{source};
+  ranks.insert(ranks.end(), receivers.begin(), receivers.end());
+  StateChain chain(group, ranks);
+  if (!receives) return send(chain);
+  receive(chain, fmt::format("the state that rank {} sent", source));
 }
 
 }  // namespace lockstep::detail

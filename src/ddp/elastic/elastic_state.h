@@ -14,6 +14,8 @@
 
 namespace lockstep::detail {
 
+class StateChain;
+
 class ElasticState {
  public:
   // `progress`: how many commits it has; -1: none of its content counts.
@@ -42,8 +44,11 @@ class ElasticState {
   // Of all that transfer() would send. Equal on all ranks that have committed the same steps.
   std::uint64_t hash() const;
 
-  // Collective: every rank gets `source`'s committed state. This rank's state is unchanged until all of it has arrived.
-  void transfer(ProcessGroup& group, int source);
+  // The ranks in `receivers` get `source`'s committed state; the others return at once. All ranks give the same
+  // arguments; `source` is not among the receivers. A receiver compares what it is sent with its own model and
+  // optimizer before it changes anything, and throws Error (mismatch), which names what differs. If this process has a
+  // state of its own (progress() >= 0), it keeps that until all has arrived.
+  void transfer(ProcessGroup& group, int source, const std::vector<int>& receivers);
 
  private:
   struct Small {  // all but the tensors of model and optimizer
@@ -57,7 +62,8 @@ class ElasticState {
   bool changed_since(const std::vector<at::Tensor>& probes) const;
   void finish_step();
   std::vector<at::Tensor> probes() const;
-  std::vector<at::Tensor> tensors() const;
+  void send(StateChain& chain) const;
+  void receive(StateChain& chain, const std::string& where);
 
   checkpoint::State& state_;
   std::int64_t progress_;

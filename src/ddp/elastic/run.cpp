@@ -57,35 +57,67 @@ ParticipantOptions participant_options(const Options& options) {
   return ParticipantOptions::from_environment(result);
 }
 
-// Collective. The steps are the same on all ranks, so the states should be.
-bool same_state(ProcessGroup& group, const detail::ElasticState& state, std::int64_t generation) {
-  const auto hash = static_cast<std::int64_t>(state.hash());
-  at::Tensor range = at::tensor({hash, ~hash}, at::kLong);  // the maximum, and the inverted minimum
-  group.all_reduce(range, {.op = ReduceOp::max}).wait();
-  const bool same = range[0].item<std::int64_t>() == ~range[1].item<std::int64_t>();
+// What each rank has at the start of a generation.
+struct Possession {
+  std::int64_t has_state = 0;
+  std::int64_t hash = 0;  // of the state
+  friend bool operator==(const Possession&, const Possession&) = default;
+};
+
+// Collective; by rank.
+std::vector<Possession> gather_possessions(ProcessGroup& group, const detail::ElasticState& state) {
+  const bool has_state = state.progress() >= 0;
+  const auto hash = has_state ? static_cast<std::int64_t>(state.hash()) : 0;
+  const at::Tensor all = at::empty({group.size(), 2}, at::kLong);
+  group.all_gather(at::tensor({std::int64_t{has_state}, hash}, at::kLong), all, {}).wait();
+  std::vector<Possession> result;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    result.push_back({all[rank][0].item<std::int64_t>(), all[rank][1].item<std::int64_t>()});
+  }
+  return result;
+}
+
+// Collective: all ranks continue from the state of `source`. `expected`: the members' steps differ, so states do, too.
+void equalise_states(ProcessGroup& group, detail::ElasticState& state, int source, bool expected,
+                     std::int64_t generation) {
+  const std::vector<Possession> possessions = gather_possessions(group, state);
+  const Possession& right = possessions[static_cast<std::size_t>(source)];
+  if (right.has_state == 0) {
+    throw Error({StatusCode::internal, fmt::format("rank {} is to send its state, but has none", source)});
+  }
+  std::vector<int> receivers;
+  bool differ = false;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const Possession& one = possessions[static_cast<std::size_t>(rank)];
+    if (one == right) continue;
+    receivers.push_back(rank);
+    differ |= one.has_state != 0;
+  }
   // Before the first step DDP would do the same, without a word.
-  if (!same && group.rank() == 0 && generation > 1) {
+  if (differ && !expected && group.rank() == 0 && generation > 1) {
     log_warn(
         "the ranks have different states at the same step; all take that of one. Did a rank change its parameters, "
         "its optimizer or its learning rate differently from the others?");
   }
-  return same;
+  if (possessions[static_cast<std::size_t>(group.rank())] == right && group.rank() != source) return;
+  failpoint("state.transfer");
+  state.transfer(group, source, receivers);
+  failpoint("state.transferred");
+  if (group.rank() != source && static_cast<std::int64_t>(state.hash()) != right.hash) {
+    throw Error({StatusCode::internal, fmt::format("the state that rank {} sent has arrived changed", source)});
+  }
 }
 
 // True: the training is over. False: the ranks change. Throws what the training threw if no peer was lost.
 bool run_generation(Participant& participant, detail::ElasticState& state, Participant::RankStart next,
                     const std::function<void(Context&)>& train) {
   const int source = next.source;
-  bool transfer = next.transfer;
+  const bool states_differ = next.transfer;
+  detail::set_present_generation({.job = next.job, .number = next.generation});
   Context::Generation generation(participant, state, std::move(next));
   const DefaultGroupScope default_group(generation.group_);
   try {
-    if (!transfer) transfer = !same_state(*generation.group_, state, generation.generation_);
-    if (transfer) {
-      failpoint("state.transfer");
-      state.transfer(*generation.group_, source);
-      failpoint("state.transferred");
-    }
+    equalise_states(*generation.group_, state, source, states_differ, generation.generation_);
     Context context(generation);
     train(context);
     generation.end();

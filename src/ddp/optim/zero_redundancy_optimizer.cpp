@@ -13,7 +13,7 @@
 
 #include "base/invalid_argument.h"
 #include "ddp/elastic/running.h"
-#include "ddp/snapshot/state.h"
+#include "ddp/snapshot/optimizer_state.h"
 #include "ddp/torch_compat.h"
 #include "lockstep/ddp/init.h"
 
@@ -30,7 +30,7 @@ constexpr std::size_t kAloneBytes = std::size_t{1} << 18;
 
 constexpr const char* kName = "ZeroRedundancyOptimizer";
 
-at::Tensor archive_bytes(const Optimizer& optimizer) {
+at::Tensor state_bytes(const Optimizer& optimizer) {
   const std::string text = checkpoint::optimizer_to_bytes(optimizer);
   at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
   std::memcpy(bytes.data_ptr(), text.data(), text.size());
@@ -203,7 +203,7 @@ void ShardedOptimizer::consolidate_state_dict(int to) {
   at::NoGradGuard no_grad;
   consolidated_.reset();
   const bool receives = group_->rank() == to;
-  const at::Tensor mine = archive_bytes(*local_);
+  const at::Tensor mine = state_bytes(*local_);
   const at::Tensor length = at::full({1}, mine.numel(), at::kLong);
   const at::Tensor lengths = at::empty({group_->size()}, at::kLong);
   group_->all_gather(length, lengths, {}).wait();
@@ -223,7 +223,7 @@ void ShardedOptimizer::consolidate_state_dict(int to) {
   }
 }
 
-void ShardedOptimizer::save(torch::serialize::OutputArchive& archive) const {
+const Optimizer& ShardedOptimizer::consolidated() const {
   if (!consolidated_) {
     throw Error(
         {StatusCode::not_found,
@@ -234,19 +234,29 @@ void ShardedOptimizer::save(torch::serialize::OutputArchive& archive) const {
                  "first, and save on rank `to`",
                  group_->rank()))});
   }
-  consolidated_->save(archive);
+  return *consolidated_;
 }
 
+void ShardedOptimizer::save(torch::serialize::OutputArchive& archive) const { consolidated().save(archive); }
+
 void ShardedOptimizer::load(torch::serialize::InputArchive& archive) {
-  check_groups();
-  consolidated_.reset();
-  const std::unique_ptr<Optimizer> whole = factory_(param_groups_);
+  const std::unique_ptr<Optimizer> whole = make_plain();
   whole->load(archive);
+  take_from(*whole);
+}
+
+std::unique_ptr<Optimizer> ShardedOptimizer::make_plain() const {
+  check_groups();
+  return factory_(param_groups_);
+}
+
+void ShardedOptimizer::take_from(Optimizer& whole) {
+  consolidated_.reset();
   for (std::size_t i = 0; i < param_groups_.size(); ++i) {
-    param_groups_[i].set_options(whole->param_groups()[i].options().clone());
+    param_groups_[i].set_options(whole.param_groups()[i].options().clone());
   }
   local_ = factory_(groups_of(group_->rank()));
-  move_state(*whole, *local_, local_->param_groups());
+  move_state(whole, *local_, local_->param_groups());
 }
 
 }  // namespace lockstep::detail

@@ -5,13 +5,16 @@
 
 #include <cstring>
 
-#include "ddp/snapshot/state.h"
+#include "base/printable.h"
+#include "ddp/elastic/running.h"
+#include "ddp/snapshot/rng_state.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
 constexpr const char* kModelFile = "model.safetensors";
-constexpr const char* kOptimizerFile = "optimizer.pt";
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
+constexpr const char* kOptimizerArchive = "optimizer.pt";  // of format version 1
 constexpr const char* kValuesFile = "values.safetensors";
 constexpr const char* kRngFile = "rng.safetensors";
 
@@ -44,15 +47,9 @@ Safetensors parse_file(const Snapshot& snapshot, const char* name) {
 
 }  // namespace
 
-void Content::finish() {
-  if (optimizer_copy) optimizer = optimizer_copy->to_bytes();
-}
-
 std::vector<OutputFile> Content::files() const {
   std::vector<OutputFile> files{model.output(kModelFile)};
-  if (optimizer) {
-    files.push_back({kOptimizerFile, {std::as_bytes(std::span(optimizer->data(), optimizer->size()))}});
-  }
+  if (optimizer) files.push_back(optimizer->output(kOptimizerFile));
   if (values) files.push_back(values->output(kValuesFile));
   if (rng) files.push_back(rng->output(kRngFile));
   return files;
@@ -64,15 +61,15 @@ Content collect(const State& state, const std::vector<std::string>& rng_states, 
   content.manifest.step = state.step;
   content.manifest.epoch = state.epoch;
   content.manifest.world_size = world_size;
+  const detail::JobGeneration generation = detail::present_generation();
+  content.manifest.job = generation.job;
+  content.manifest.generation = generation.number;
   content.model = TensorFile::of(tensors_of_model(state.model), copy, std::move(reuse.model));
   if (state.optimizer) {
     content.manifest.optimizer = {optimizer_kind(state.optimizer->get()), group_sizes(state.optimizer->get())};
-    if (copy) {
-      content.optimizer_copy =
-          OptimizerCopy::of(state.optimizer->get(), std::move(reuse.optimizer_copy).value_or(OptimizerCopy()));
-    } else {
-      content.optimizer = optimizer_to_bytes(state.optimizer->get());
-    }
+    const OptimizerContent optimizer = content_of_optimizer(state.optimizer->get());
+    content.optimizer =
+        TensorFile::of(optimizer.tensors, copy, std::move(reuse.optimizer).value_or(TensorFile()), optimizer.fields);
   }
   content.manifest.sampler = state.sampler;
   NamedTensors tensors;
@@ -99,7 +96,7 @@ Prepared::Prepared(const State& state, const Snapshot& snapshot, int rank)
     : snapshot_(snapshot), model_(tensors_of_model(state.model)) {
   saved_ = tensors_of_file(parse_file(snapshot, kModelFile));
   throw_if_error(check_fits(model_, saved_, snapshot.path + "/" + kModelFile));
-  if (state.optimizer) check_optimizer(state);
+  if (state.optimizer) prepare_optimizer(state.optimizer->get());
   for (const auto& [name, scalar] : snapshot.manifest.values) {
     std::visit([&](const auto& value) { values_[name] = value; }, scalar);
   }
@@ -116,34 +113,48 @@ Prepared::Prepared(const State& state, const Snapshot& snapshot, int rank)
   }
 }
 
-void Prepared::check_optimizer(const State& state) const {
-  const auto& saved = snapshot_.manifest.optimizer;
-  if (!saved || !snapshot_.files.contains(kOptimizerFile)) {
+void check_optimizer(const std::optional<OptimizerRecord>& saved, const torch::optim::Optimizer& optimizer,
+                     const std::string& where) {
+  if (!saved) {
     throw Error({StatusCode::mismatch, fmt::format("{} holds no optimizer's state; to load the model alone, leave "
                                                    "State::optimizer empty",
-                                                   snapshot_.path)});
+                                                   where)});
   }
-  const std::string kind = optimizer_kind(state.optimizer->get());
+  const std::string kind = optimizer_kind(optimizer);
   if (saved->kind != kind) {
     throw Error({StatusCode::mismatch, fmt::format("{} holds the state of a {}, but the program's optimizer is a {}",
-                                                   snapshot_.path, saved->kind, kind)});
+                                                   where, printable(saved->kind), kind)});
   }
-  const auto sizes = group_sizes(state.optimizer->get());
+  const auto sizes = group_sizes(optimizer);
   if (saved->group_sizes != sizes) {
     throw Error({StatusCode::mismatch,
                  fmt::format("{} holds the state of an optimizer whose parameter groups have [{}] parameters; the "
                              "program's have [{}]",
-                             snapshot_.path, fmt::join(saved->group_sizes, ", "), fmt::join(sizes, ", "))});
+                             where, fmt::join(saved->group_sizes, ", "), fmt::join(sizes, ", "))});
   }
 }
 
-void Prepared::load_optimizer_and_rng(State& state) const {
-  if (state.optimizer) optimizer_from_bytes(state.optimizer->get(), snapshot_.files.at(kOptimizerFile).text());
+void Prepared::prepare_optimizer(torch::optim::Optimizer& optimizer) {
+  check_optimizer(snapshot_.manifest.optimizer, optimizer, snapshot_.path);
+  if (snapshot_.files.contains(kOptimizerArchive)) {
+    throw Error({StatusCode::mismatch,
+                 fmt::format("{} was written by Lockstep {}, which kept the optimizer's state in a torch archive. This "
+                             "version does not read it, because reading an archive can execute what is in it. Resume "
+                             "with the model alone (leave State::optimizer empty), or continue with Lockstep {}",
+                             snapshot_.path, snapshot_.manifest.lockstep, snapshot_.manifest.lockstep)});
+  }
+  const Safetensors file = parse_file(snapshot_, kOptimizerFile);
+  optimizer_.emplace(optimizer, file.metadata, infos_of_file(file), snapshot_.path + "/" + kOptimizerFile);
+  copy_into(optimizer_->tensors(), tensors_of_file(file));
+}
+
+void Prepared::load_rng() const {
   if (rng_) rng_from_bytes(*rng_);
 }
 
-void Prepared::load_rest(State& state) const {
+void Prepared::load_rest(State& state) {
   copy_into(model_, saved_);
+  if (optimizer_) optimizer_->install();
   const Manifest& manifest = snapshot_.manifest;
   state.step = manifest.step;
   state.epoch = manifest.epoch;

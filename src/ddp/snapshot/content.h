@@ -9,7 +9,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/snapshot_directory.h"
 #include "checkpoint/snapshot_writer.h"
-#include "ddp/snapshot/optimizer_copy.h"
+#include "ddp/snapshot/optimizer_state.h"
 #include "ddp/snapshot/tensors.h"
 #include "lockstep/checkpoint/snapshot.h"
 
@@ -19,16 +19,18 @@ namespace lockstep::checkpoint {
 struct Content {
   Manifest manifest;
   TensorFile model;
-  std::optional<OptimizerCopy> optimizer_copy;  // or at once:
-  std::optional<std::string> optimizer;
+  std::optional<TensorFile> optimizer;
   std::optional<TensorFile> values;
   std::optional<TensorFile> rng;
 
-  // Turns the optimizer's copy, if there is one, into bytes: on the thread that writes. Throws Error.
-  void finish();
-  // Pointing into this object; after finish().
+  // Pointing into this object.
   std::vector<OutputFile> files() const;
 };
+// Throws Error (mismatch) unless `saved` is of the kind and the parameter groups of `optimizer`. `where` is for
+// messages.
+void check_optimizer(const std::optional<OptimizerRecord>& saved, const torch::optim::Optimizer& optimizer,
+                     const std::string& where);
+
 // rng_states: of all ranks, or none. copy: later changes of the state do not matter; memory of `reuse` is used again if
 // it fits. Throws Error.
 Content collect(const State& state, const std::vector<std::string>& rng_states, int world_size, bool copy,
@@ -40,16 +42,17 @@ class Prepared {
   // Changes nothing. `snapshot` must outlive this. Throws Error: of another model or optimizer, or incomplete.
   Prepared(const State& state, const Snapshot& snapshot, int rank);
   // The part that LibTorch may still refuse. Throws Error.
-  void load_optimizer_and_rng(State& state) const;
-  // The rest, which cannot fail.
-  void load_rest(State& state) const;
+  void load_rng() const;
+  // The rest, which cannot fail. Once.
+  void load_rest(State& state);
 
  private:
-  void check_optimizer(const State& state) const;
+  void prepare_optimizer(torch::optim::Optimizer& optimizer);
 
   const Snapshot& snapshot_;
   NamedTensors model_;  // the program's
   NamedTensors saved_;  // over the snapshot's bytes
+  std::optional<IncomingOptimizer> optimizer_;
   std::map<std::string, Value> values_;
   std::optional<std::string> rng_;
 };

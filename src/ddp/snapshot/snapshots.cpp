@@ -10,7 +10,7 @@
 #include "checkpoint/snapshot_writer.h"
 #include "ddp/snapshot/content.h"
 #include "ddp/snapshot/exchange.h"
-#include "ddp/snapshot/state.h"
+#include "ddp/snapshot/rng_state.h"
 #include "lockstep/ddp/init.h"
 #include "lockstep/ddp/zero_redundancy_optimizer.h"
 
@@ -63,11 +63,9 @@ Status Snapshots::Impl::join_writer() {
 Status Snapshots::Impl::write() {
   Result<std::string> path = Status(StatusCode::internal, "nothing was written");
   const Status thrown = status_of([&] {
-    content_.finish();
     path = write_snapshot(folder_, content_.manifest, content_.files(),
                           {.keep_last = options_.keep_last, .lock_timeout = options_.lock_timeout});
   });
-  content_.optimizer.reset();  // the rest is reused
   if (!thrown.ok()) return thrown;
   if (path.ok()) log_info("wrote the snapshot {}", *path);
   return path.status();
@@ -95,7 +93,13 @@ void Snapshots::Impl::save(const State& state) {
       content_ = {};
     }
   }
-  agree(group, status);
+  try {
+    agree(group, status);
+  } catch (const Error& error) {
+    // If the group has failed, its error would hide why the snapshot was not written.
+    if (!status.ok() && error.code() != status.code()) log_error("{}", status.message());
+    throw;
+  }
 }
 
 NewestSnapshot Snapshots::Impl::read(const std::string* path) const {
@@ -122,7 +126,7 @@ std::optional<Loaded> Snapshots::Impl::load(State& state, const std::string* pat
   // Nothing is changed before all ranks have agreed that it fits.
   std::optional<Prepared> prepared;
   agree(group, status_of([&] { prepared.emplace(state, *newest.snapshot, rank); }));
-  agree(group, status_of([&] { prepared->load_optimizer_and_rng(state); }));
+  agree(group, status_of([&] { prepared->load_rng(); }));
   prepared->load_rest(state);
 
   const Manifest& manifest = newest.snapshot->manifest;

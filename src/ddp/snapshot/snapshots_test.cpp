@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "checkpoint/snapshot_directory.h"
+#include "checkpoint/snapshot_writer.h"
 #include "checkpoint/testing/test_folder.h"
+#include "ddp/elastic/running.h"
+#include "ddp/snapshot/tensors.h"
+#include "ddp/testing/test_optimizers.h"
 #include "ddp/testing/test_ranks.h"
 #include "lockstep/ddp/zero_redundancy_optimizer.h"
 
@@ -258,6 +263,88 @@ TEST(Snapshots, RefusesWhatCannotBeSaved) {
               }),
               HasSubstr("undefined"));
   EXPECT_TRUE(folder.names().empty());
+}
+
+// As Lockstep 0.1 wrote them.
+TEST(Snapshots, OfATorchArchiveOnlyTheModelIsLoaded) {
+  const TestFolder folder;
+  auto model = make_model(3);
+  torch::optim::SGD sgd(model->parameters(), torch::optim::SGDOptions(0.1));
+  const TensorFile file = TensorFile::of(tensors_of_model(*model), false);
+  const std::string archive = "an archive";
+  const std::vector<OutputFile> files = {file.output("model.safetensors"),
+                                         {"optimizer.pt", {testing::bytes_of(archive)}}};
+  ASSERT_TRUE(
+      write_snapshot(folder.path(), {.step = 7, .optimizer = OptimizerRecord{"torch::optim::SGD", {6}}}, files).ok());
+  auto other = make_model(0);
+  torch::optim::SGD other_sgd(other->parameters(), torch::optim::SGDOptions(0.2));
+  State with_optimizer{.model = *other, .optimizer = other_sgd};
+  EXPECT_THAT(error_of([&] { Snapshots(folder.path()).load(with_optimizer); }),
+              AllOf(HasSubstr("was written by Lockstep "), HasSubstr("torch archive"),
+                    HasSubstr("leave State::optimizer empty")));
+  EXPECT_EQ(value_of(other), 0);
+  State model_only{.model = *other};
+  ASSERT_TRUE(Snapshots(folder.path()).load(model_only).has_value());
+  EXPECT_EQ(value_of(other), 3);
+  EXPECT_EQ(model_only.step, 7);
+}
+
+TEST(Snapshots, AProcessOfAnOlderGenerationCannotSave) {
+  const TestFolder folder;
+  auto model = make_model(1);
+  const auto save_in = [&](std::int64_t generation, std::int64_t step) {
+    detail::set_present_generation({.job = "job", .number = generation});
+    const std::string error = error_of([&] { Snapshots(folder.path()).save({.model = *model, .step = step}); });
+    detail::set_present_generation({});
+    return error;
+  };
+  EXPECT_EQ(save_in(2, 10), "");
+  EXPECT_THAT(save_in(1, 11), AllOf(HasSubstr("the snapshot of step 11"), HasSubstr("generation 2"),
+                                    HasSubstr("the job continues without it")));
+  EXPECT_THAT(folder.names(), ::testing::ElementsAre("snapshot-000001-step-10"));
+  const auto newest = read_newest_snapshot(folder.path());
+  EXPECT_EQ(newest.value().snapshot->manifest.job, "job");
+  EXPECT_EQ(newest.value().snapshot->manifest.generation, 2);
+}
+
+TEST(Snapshots, AsynchronouslyTheOptimizersStateMayChangeAtOnce) {
+  for (const lockstep::testing::TestOptimizer& kind : lockstep::testing::optimizer_kinds()) {
+    const TestFolder folder;
+    auto model = make_model(1);
+    const auto optimizer = kind.make(model->parameters());
+    const auto step = [](torch::nn::Sequential& of, torch::optim::Optimizer& with) {
+      with.step([&] {
+        at::AutoGradMode with_gradients(true);
+        with.zero_grad();
+        at::Tensor loss = torch::zeros({});
+        for (const at::Tensor& parameter : of->parameters()) loss = loss + (parameter - 0.3).pow(4).sum();
+        loss.backward();
+        return loss;
+      });
+    };
+    Snapshots snapshots(folder.path(), {.keep_last = 9, .asynchronous = true});
+    std::vector<std::vector<at::Tensor>> after;
+    for (int round = 1; round <= 3; ++round) {  // later rounds reuse memory
+      step(model, *optimizer);
+      snapshots.save({.model = *model, .optimizer = *optimizer, .step = round});
+      step(model, *optimizer);
+      after.emplace_back();
+      for (const at::Tensor& parameter : model->parameters()) after.back().push_back(parameter.detach().clone());
+    }
+    snapshots.wait();
+    for (int round = 1; round <= 3; ++round) {
+      auto other = make_model(0);
+      const auto fresh = kind.make(other->parameters());
+      State state{.model = *other, .optimizer = *fresh};
+      snapshots.load_from(folder.path("snapshot-00000" + std::to_string(round) + "-step-" + std::to_string(round)),
+                          state);
+      step(other, *fresh);
+      for (std::size_t i = 0; i < other->parameters().size(); ++i) {
+        EXPECT_TRUE(torch::equal(other->parameters()[i], after[static_cast<std::size_t>(round) - 1][i]))
+            << kind.name << " " << round << " " << i;
+      }
+    }
+  }
 }
 
 TEST(SnapshotRanks, RankZeroWritesAndAllLoad) {

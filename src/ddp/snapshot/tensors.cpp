@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/printable.h"
 #include "ddp/torch_compat.h"
 
 namespace lockstep::checkpoint {
@@ -38,12 +39,11 @@ std::optional<Dtype> dtype_in_file(at::ScalarType type) {
   return std::nullopt;
 }
 
-at::ScalarType type_in_torch(const TensorInfo& info) {
+std::optional<at::ScalarType> find_type(Dtype wanted) {
   for (const auto& [torch_type, dtype] : kTypePairs) {
-    if (dtype == info.dtype && torch_type) return *torch_type;
+    if (dtype == wanted) return torch_type;
   }
-  throw Error({StatusCode::invalid_argument, fmt::format("tensor \"{}\" is {}, a type that this LibTorch does not have",
-                                                         info.name, info.describe())});
+  return std::nullopt;
 }
 
 TensorInfo info_of(const std::string& name, const at::Tensor& tensor) {
@@ -58,11 +58,6 @@ TensorInfo info_of(const std::string& name, const at::Tensor& tensor) {
   return {name, *dtype, tensor.sizes().vec()};
 }
 
-// "float [2, 3]": in the words of the model's source.
-std::string describe(const at::Tensor& tensor) {
-  return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes().vec(), ", "));
-}
-
 at::Tensor own_copy(const at::Tensor& tensor, const NamedTensors& reuse, const std::string& name) {
   const auto old = reuse.find(name);
   const bool fits =
@@ -73,6 +68,22 @@ at::Tensor own_copy(const at::Tensor& tensor, const NamedTensors& reuse, const s
 }
 
 }  // namespace
+
+at::ScalarType type_in_torch(const TensorInfo& info) {
+  if (const auto type = find_type(info.dtype)) return *type;
+  throw Error({StatusCode::invalid_argument, fmt::format("tensor \"{}\" is {}, a type that this LibTorch does not have",
+                                                         printable(info.name), info.describe())});
+}
+
+std::string describe(const at::Tensor& tensor) {
+  return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes().vec(), ", "));
+}
+
+std::string describe(const TensorInfo& info) {
+  const auto type = find_type(info.dtype);
+  if (!type) return info.describe();
+  return fmt::format("{} [{}]", c10::toString(*type), fmt::join(info.shape, ", "));
+}
 
 NamedTensors tensors_of_model(const torch::nn::Module& model) {
   NamedTensors tensors;
@@ -85,7 +96,7 @@ NamedTensors tensors_of_model(const torch::nn::Module& model) {
   return tensors;
 }
 
-TensorFile TensorFile::of(const NamedTensors& tensors, bool copy, TensorFile reuse) {
+TensorFile TensorFile::of(const NamedTensors& tensors, bool copy, TensorFile reuse, const Metadata& metadata) {
   at::NoGradGuard no_grad;
   TensorFile file;
   std::vector<TensorInfo> infos;
@@ -94,7 +105,7 @@ TensorFile TensorFile::of(const NamedTensors& tensors, bool copy, TensorFile reu
     file.tensors_[name] =
         copy ? own_copy(tensor.detach(), reuse.tensors_, name) : tensor.detach().to(at::kCPU).contiguous();
   }
-  file.layout_ = value_or_throw(lay_out_safetensors(infos, {{"format", "pt"}}));
+  file.layout_ = value_or_throw(lay_out_safetensors(infos, metadata));
   for (const std::size_t index : file.layout_.order) file.order_.push_back(infos[index].name);
   return file;
 }
@@ -106,6 +117,31 @@ OutputFile TensorFile::output(const std::string& name) const {
     file.pieces.push_back({static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()});
   }
   return file;
+}
+
+std::vector<at::Tensor> TensorFile::tensors_in_order() const {
+  std::vector<at::Tensor> tensors;
+  for (const std::string& name : order_) tensors.push_back(tensors_.at(name));
+  return tensors;
+}
+
+std::string TensorFile::bytes() const {
+  std::string bytes;
+  bytes.reserve(layout_.head.size() + layout_.data_bytes);
+  for (const auto& piece : output("").pieces) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  return bytes;
+}
+
+TensorInfos infos_of_file(const Safetensors& file) {
+  TensorInfos infos;
+  for (const auto& [name, entry] : file.tensors) infos[name] = entry.info;
+  return infos;
+}
+
+TensorInfos infos_of_head(const SafetensorsHead& head) {
+  TensorInfos infos;
+  for (const SafetensorsHead::Entry& entry : head.entries) infos[entry.info.name] = entry.info;
+  return infos;
 }
 
 NamedTensors tensors_of_file(const Safetensors& file) {
@@ -123,20 +159,20 @@ NamedTensors tensors_of_file(const Safetensors& file) {
   return tensors;
 }
 
-Status check_fits(const NamedTensors& model, const NamedTensors& from, const std::string& where) {
+Status check_fits(const NamedTensors& model, const TensorInfos& from, const std::string& where) {
   std::vector<std::string> differences;
   for (const auto& [name, tensor] : model) {
     const auto found = from.find(name);
     if (found == from.end()) {
       differences.push_back(fmt::format("\"{}\" ({} in the model) is missing there", name, describe(tensor)));
-    } else if (found->second.sizes() != tensor.sizes() || found->second.scalar_type() != tensor.scalar_type()) {
+    } else if (found->second.shape != tensor.sizes().vec() || find_type(found->second.dtype) != tensor.scalar_type()) {
       differences.push_back(
           fmt::format("\"{}\" is {} there and {} in the model", name, describe(found->second), describe(tensor)));
     }
   }
-  for (const auto& [name, tensor] : from) {
+  for (const auto& [name, info] : from) {
     if (!model.contains(name))
-      differences.push_back(fmt::format("\"{}\" ({}) is not in the model", name, describe(tensor)));
+      differences.push_back(fmt::format("\"{}\" ({}) is not in the model", printable(name), describe(info)));
   }
   if (differences.empty()) return {};
   const std::size_t count = differences.size();
@@ -145,6 +181,12 @@ Status check_fits(const NamedTensors& model, const NamedTensors& from, const std
     differences.push_back(fmt::format("and {} more", count - kListedDifferences));
   }
   return Status(StatusCode::mismatch, fmt::format("{} is of another model: {}", where, fmt::join(differences, "; ")));
+}
+
+Status check_fits(const NamedTensors& model, const NamedTensors& from, const std::string& where) {
+  TensorInfos infos;
+  for (const auto& [name, tensor] : from) infos[name] = info_of(name, tensor);
+  return check_fits(model, infos, where);
 }
 
 void copy_into(const NamedTensors& model, const NamedTensors& from) {
