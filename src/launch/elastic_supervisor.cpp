@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "base/failpoint.h"
-#include "base/net/socket.h"
 #include "launch/meeting/roster_file.h"
 #include "launch/process/stop_ranks.h"
 #include "launch/report/generation.h"
@@ -23,6 +22,7 @@ namespace {
 // How long the launcher stays after its ranks, so that the others can ask it how they ended.
 constexpr std::chrono::seconds kLastAttestation{3};
 constexpr std::chrono::milliseconds kExchangePause{50};
+constexpr std::chrono::seconds kAttesterStart{10};
 
 class ElasticSupervisor {
  public:
@@ -59,13 +59,10 @@ class ElasticSupervisor {
   // Ranks of one node find out themselves which of them have ended; those of other nodes have to ask.
   bool open_attester() {
     if (job_.options.max_nodes == 1) return true;
-    const auto own = parse_host_port(round_.nodes.at(static_cast<std::size_t>(round_.node_rank)).address);
-    result_.error = own.status();
-    if (own.ok()) {
-      auto attester = membership::Attester::open(own->host, job_.secret);
-      result_.error = attester.status();
-      if (attester.ok()) attester_ = *std::move(attester);
-    }
+    const std::string& address = round_.nodes.at(static_cast<std::size_t>(round_.node_rank)).attester;
+    auto attester = membership::Attester::connect(address, job_.secret, Deadline::after(kAttesterStart));
+    result_.error = attester.status();
+    if (attester.ok()) attester_ = *std::move(attester);
     if (!attester_) result_.kind = RoundResult::Kind::not_started;
     return attester_ != nullptr;
   }

@@ -52,7 +52,11 @@ Result<Job> prepare_job(RunOptions options, const Environment& environment) {
   }
   auto folder = RuntimeDirectory::create(environment);
   if (!folder.ok()) return folder.status();
-  auto guard = Guard::start(folder->path());
+  auto guard = Guard::start({.folder = folder->path(),
+                             .rank_roster = Job::rank_roster_in(folder->path()),
+                             .node_roster = Job::node_roster_in(folder->path()),
+                             .secret = *secret,
+                             .stay = options.node_timeout});
   if (!guard.ok()) return guard.status();
 
   const auto cores = usable_cores();

@@ -36,7 +36,11 @@ struct Job {
   Guard guard;
   Console console;
 
-  std::string roster_file() const { return folder.path() + "/roster"; }
+  // What the ranks of this node have accepted, and what its launcher has (membership/roster.h).
+  std::string roster_file() const { return rank_roster_in(folder.path()); }
+  std::string node_roster_file() const { return node_roster_in(folder.path()); }
+  static std::string rank_roster_in(const std::string& folder) { return folder + "/roster"; }
+  static std::string node_roster_in(const std::string& folder) { return folder + "/rounds"; }
 };
 
 // Checks everything that can be checked in advance. Errors have one-line messages: invalid_argument, or unavailable if

@@ -38,12 +38,22 @@ std::optional<Attestation> ask_attester(const Member& member, const Secret& secr
 
 }  // namespace
 
-Result<std::unique_ptr<Attester>> Attester::open(const std::string& host, const Secret& secret) {
-  auto server = TcpStoreServer::start({.host = host, .secret = secret});
-  if (!server.ok()) return server.status().with_context("opening the launcher's attester");
-  auto store = TcpStore::connect(host, (*server)->port(), secret, Deadline::after(std::chrono::seconds(10)));
-  if (!store.ok()) return store.status();
-  return std::unique_ptr<Attester>(new Attester(*std::move(server), *std::move(store)));
+Result<std::unique_ptr<Attester>> Attester::open(TcpStoreServerOptions options) {
+  const Secret secret = options.secret;
+  auto server = TcpStoreServer::start(std::move(options));
+  if (!server.ok()) return server.status().with_context("opening the attester");
+  auto attester = connect((*server)->address(), secret, Deadline::after(std::chrono::seconds(10)));
+  if (attester.ok()) (*attester)->server_ = *std::move(server);
+  return attester;
+}
+
+Result<std::unique_ptr<Attester>> Attester::connect(const std::string& address, const Secret& secret,
+                                                    Deadline deadline) {
+  const auto place = parse_host_port(address);
+  if (!place.ok()) return place.status();
+  auto store = TcpStore::connect(place->host, place->port, secret, deadline);
+  if (!store.ok()) return store.status().with_context("connecting to the attester");
+  return std::unique_ptr<Attester>(new Attester(nullptr, address, *std::move(store)));
 }
 
 Status Attester::attest(const ProcessIdentity& ended, const std::string& roster) {

@@ -1,10 +1,11 @@
 // How it is known that a process has ended.
 //
 // A connection that is refused or reset proves nothing: a firewall can do that. An end counts only if it is attested by
-// a process that can know: one on the same site, which asks the kernel, or the launcher that started it. An attestation
-// also states the newest generation in the site's roster, read after the end: the process has accepted nothing newer,
-// so that it cannot have continued in a generation that the others do not know of. It stays true for ever, so it does
-// not matter when it arrives, or how often.
+// a process that can know: one on the same site, which asks the kernel, the launcher that started it, or the guard of
+// that launcher (launch/process/guard.h), also for the launcher itself. An attestation also states the newest
+// generation in the site's roster, read after the end: the process has accepted nothing newer, so that it cannot have
+// continued in a generation that the others do not know of. It stays true for ever, so it does not matter when it
+// arrives, or how often.
 #pragma once
 
 #include <memory>
@@ -25,19 +26,23 @@ struct Attestation {
   Generation newest;  // number 0: none of the site's processes has accepted any
 };
 
-// Serves the attestations of one launcher, over a store with the job's secret. Used by one thread.
+// The attestations of one site, over a store with the job's secret. A launcher's guard serves it, because it survives
+// the launcher; the launcher adds the ends of its ranks through a connection of its own. Used by one thread.
 class Attester {
  public:
-  // Listens on `host`, any port, until destroyed.
-  static Result<std::unique_ptr<Attester>> open(const std::string& host, const Secret& secret);
-  std::string address() const { return server_->address(); }
-  // Call after the process has been reaped. Reads the roster itself; without a readable roster nothing is attested.
+  // Serves on the given address until destroyed.
+  static Result<std::unique_ptr<Attester>> open(TcpStoreServerOptions options);
+  // The one that another process serves at `address`.
+  static Result<std::unique_ptr<Attester>> connect(const std::string& address, const Secret& secret, Deadline deadline);
+  const std::string& address() const { return address_; }
+  // Call after the process has ended. Reads the roster itself; without a readable roster nothing is attested.
   Status attest(const ProcessIdentity& ended, const std::string& roster);
 
  private:
-  Attester(std::unique_ptr<TcpStoreServer> server, std::shared_ptr<Store> store)
-      : server_(std::move(server)), store_(std::move(store)) {}
-  std::unique_ptr<TcpStoreServer> server_;
+  Attester(std::unique_ptr<TcpStoreServer> server, std::string address, std::shared_ptr<Store> store)
+      : server_(std::move(server)), address_(std::move(address)), store_(std::move(store)) {}
+  std::unique_ptr<TcpStoreServer> server_;  // null: another process serves it
+  const std::string address_;
   std::shared_ptr<Store> store_;
 };
 

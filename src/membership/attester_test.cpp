@@ -69,7 +69,7 @@ TEST_F(AttesterTest, AnotherProcessWithTheSamePidIsNotTheMember) {
 }
 
 TEST_F(AttesterTest, OtherSitesAskTheLauncher) {
-  const auto attester = Attester::open("127.0.0.1", secret_);
+  const auto attester = Attester::open({.secret = secret_});
   ASSERT_TRUE(attester.ok()) << attester.status().to_string();
   member_.attester = (*attester)->address();
   EXPECT_FALSE(find_as("another site"));
@@ -89,7 +89,7 @@ TEST_F(AttesterTest, WithoutAnAttesterNothingIsKnown) {
 }
 
 TEST_F(AttesterTest, WithoutAReadableRosterNothingIsAttested) {
-  const auto attester = Attester::open("127.0.0.1", secret_);
+  const auto attester = Attester::open({.secret = secret_});
   ASSERT_TRUE(attester.ok());
   end_child();
   EXPECT_FALSE((*attester)->attest(process_, folder_ + "/none/roster").ok());

@@ -7,39 +7,19 @@
 #include <optional>
 #include <set>
 
-#include "membership/quorum.h"
+#include "membership/succession.h"
 
 namespace lockstep::membership {
 namespace {
 
-// The generations of which a quorum is needed: among those with the highest number, each distinct one. The newest
-// established one comes first.
-struct Bases {
-  const Generation* established = nullptr;
-  std::vector<const Generation*> all;
-};
-
-void add_newest(std::vector<const Generation*>& bases, const std::vector<const Generation*>& generations) {
-  std::int64_t newest = 1;
-  for (const Generation* const generation : generations) newest = std::max(newest, generation->number);
-  for (const Generation* const generation : generations) {
-    const auto same = [&](const Generation* other) { return other->id == generation->id; };
-    if (generation->number == newest && std::none_of(bases.begin(), bases.end(), same)) bases.push_back(generation);
-  }
-}
-
-Bases find_bases(const MembershipView& view) {
+Bases bases_of(const MembershipView& view) {
   std::vector<const Generation*> established, accepted;
   for (const Registration& one : view.present) {
     established.push_back(&one.established);
     accepted.push_back(&one.accepted);
   }
   for (const Generation& one : view.attested) accepted.push_back(&one);
-  Bases bases;
-  add_newest(bases.all, established);
-  if (!bases.all.empty()) bases.established = bases.all.front();
-  add_newest(bases.all, accepted);
-  return bases;
+  return find_bases(established, accepted);
 }
 
 Absence absence_of(const MembershipView& view, const std::string& id) {
@@ -119,9 +99,7 @@ Decision wait_or_give_up(const MembershipView& view, const Policy& policy, const
 Decision form(const std::vector<const Registration*>& members, const Registration& source, const Bases& bases,
               const std::string& fresh_id) {
   Answer answer{.kind = Answer::Kind::join};
-  for (const Generation* base : bases.all) {
-    answer.generation.number = std::max(answer.generation.number, base->number + 1);
-  }
+  answer.generation.number = bases.next_number();
   answer.generation.id = fresh_id;
   answer.generation.job = bases.all.front()->job;
   for (const Registration* one : members) {
@@ -136,7 +114,7 @@ Decision form(const std::vector<const Registration*>& members, const Registratio
 }  // namespace
 
 Decision decide(const MembershipView& view, const Policy& policy, const std::string& fresh_id) {
-  const Bases bases = find_bases(view);
+  const Bases bases = bases_of(view);
   if (bases.all.empty()) {
     return wait_or_give_up(view, policy, "no registered process belongs to the job yet", false);
   }
@@ -148,15 +126,15 @@ Decision decide(const MembershipView& view, const Policy& policy, const std::str
   for (const Registration* one : members) here.insert(one->member.id);
   const std::set<std::string> ended = ids_of_ended(view);
   std::vector<std::string> missing;
+  if (const auto missing_quorum = find_missing_quorum(bases, ended, here)) {
+    return wait_or_give_up(
+        view, policy,
+        fmt::format("of the {} ranks of generation {}, {}. Without them another part of the job "
+                    "might continue at the same time",
+                    missing_quorum->base->members.size(), missing_quorum->base->number, missing_quorum->reason),
+        false);
+  }
   for (const Generation* base : bases.all) {
-    const Quorum quorum = count_quorum(base->ids(), ended, here);
-    if (!quorum.reached) {
-      return wait_or_give_up(view, policy,
-                             fmt::format("of the {} ranks of generation {}, {}. Without them another part of the job "
-                                         "might continue at the same time",
-                                         base->members.size(), base->number, quorum.reason),
-                             false);
-    }
     for (const Member& member : base->members) {
       if (here.contains(member.id)) continue;
       if (auto who = awaited(member, absence_of(view, member.id), policy)) missing.push_back(*std::move(who));

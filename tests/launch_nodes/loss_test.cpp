@@ -169,6 +169,54 @@ TEST(LaunchNodeLoss, ANodeRejoinsWhenItsLinkIsRestored) {
                  [](HostSet& hosts, Launcher&) { ASSERT_TRUE(hosts.restore_link(0).ok()); });
 }
 
+TEST(LaunchNodeLoss, AFirewallThatRejectsDoesNotSplitTheJob) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
+  Nodes nodes = start_waiting(hosts, 2, "1:2");
+  for (const int host : {0, 1}) {
+    const Status set = hosts.set_firewall(host, HostSet::Firewall::reject);
+    if (!set.ok()) GTEST_SKIP() << set.message();
+  }
+  // The half with the first node continues; for the other one, it may be alive.
+  EXPECT_EQ(nodes[0]->wait(), 0) << report_of(nodes);
+  EXPECT_THAT(nodes[0]->out(), HasSubstr("rank 0 of 1: sum 1"));
+  EXPECT_TRUE(nodes[1]->wait_for_line("was lost")) << report_of(nodes);
+  EXPECT_FALSE(nodes[1]->wait_for_line("sum", 3)) << report_of(nodes);
+  nodes[1]->kill(SIGTERM);
+  EXPECT_EQ(nodes[1]->wait(), 143) << report_of(nodes);
+  EXPECT_THAT(nodes[1]->out(), Not(HasSubstr("sum")));
+}
+
+TEST(LaunchNodeLoss, ANodeRejoinsAfterAFirewallHasRejectedItsPackets) {
+  expect_reunion(
+      [](HostSet& hosts, Launcher&) {
+        const Status set = hosts.set_firewall(0, HostSet::Firewall::reject);
+        if (!set.ok()) GTEST_SKIP() << set.message();
+      },
+      [](HostSet& hosts, Launcher&) { ASSERT_TRUE(hosts.set_firewall(0, HostSet::Firewall::open).ok()); });
+}
+
+TEST(LaunchNodeLoss, WithoutAGuardTheOtherHalfWaits) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
+  Nodes nodes = start_waiting(hosts, 2, "1:2");
+  // As if the whole machine had lost power: the guard first, so that nothing can attest the end of the launcher.
+  for (const pid_t pid : nodes[0]->descendants()) {
+    if (content_of(fmt::format("/proc/{}/comm", pid)) == "lockstep-guard\n") ::kill(pid, SIGKILL);
+  }
+  nodes[0]->kill(SIGKILL);
+  EXPECT_TRUE(nodes[1]->wait_for_line("was lost")) << report_of(nodes);
+  EXPECT_FALSE(nodes[1]->wait_for_line("sum", 3)) << report_of(nodes);
+}
+
+TEST(LaunchNodeLoss, OfTwoNodesEitherMayBeKilled) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
+  Nodes nodes = start_waiting(hosts, 2, "1:2");
+  nodes[0]->kill(SIGKILL);  // the first, and the coordinator: its guard attests its end
+  EXPECT_LT(seconds_until_line(*nodes[1], "was lost"), 1);
+  EXPECT_EQ(nodes[1]->wait(), 0) << report_of(nodes);
+  EXPECT_THAT(nodes[1]->out(), HasSubstr("rank 0 of 1: sum 1"));
+  EXPECT_TRUE(nodes[0]->nothing_left());
+}
+
 TEST(LaunchNodeLoss, AStoppedCoordinatorDetectsThatItWasReplaced) {
   expect_reunion([](HostSet&, Launcher& coordinator) { coordinator.kill(SIGSTOP); },
                  [](HostSet&, Launcher& coordinator) { coordinator.kill(SIGCONT); });

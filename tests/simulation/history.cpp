@@ -136,7 +136,8 @@ void History::launch(int host) {
   if (host == 0) {
     server = value_or_throw(TcpStoreServer::start({.host = "10.77.0.1", .port = kMasterPort, .secret = secret}));
   }
-  const auto attester = value_or_throw(membership::Attester::open(simulation_.host(host).address_text(), secret));
+  const auto attester =
+      value_or_throw(membership::Attester::open({.host = simulation_.host(host).address_text(), .secret = secret}));
   for (int number = host * per_host_; number < (host + 1) * per_host_; ++number) {
     start_rank(host, number, false, attester->address());
   }

@@ -78,6 +78,8 @@ int __wrap_bind(int fd, const sockaddr* address, socklen_t length) {
   const auto* const in = reinterpret_cast<const sockaddr_in*>(address);
   socket->address = ntohl(in->sin_addr.s_addr);
   socket->port = ntohs(in->sin_port);
+  const bool is_any = socket->address == INADDR_ANY, is_loopback = socket->address >> 24 == 127;
+  if (!is_any && !is_loopback && socket->address != process->host().address) return fail(EADDRNOTAVAIL);
   if (socket->port == 0) socket->port = Simulation::current().network().free_port(process->host());
   if (process->host().listeners.contains(socket->port)) return fail(EADDRINUSE);
   return 0;

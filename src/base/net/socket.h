@@ -45,6 +45,8 @@ struct HostPort {
   std::uint16_t port = 0;
 };
 Result<HostPort> parse_host_port(const std::string& text);
+// What parse_host_port() reads: IPv6 in brackets.
+std::string to_string(const HostPort& place);
 
 // An abstract Unix address: lives in the network namespace, leaves nothing in the file system.
 SocketAddress abstract_unix_address(const std::string& name);

@@ -124,6 +124,11 @@ Result<HostPort> parse_host_port(const std::string& text) {
   return result;
 }
 
+std::string to_string(const HostPort& place) {
+  return place.host.find(':') == std::string::npos ? fmt::format("{}:{}", place.host, place.port)
+                                                   : fmt::format("[{}]:{}", place.host, place.port);
+}
+
 SocketAddress abstract_unix_address(const std::string& name) {
   SocketAddress address;
   auto& un = reinterpret_cast<sockaddr_un&>(address.storage);

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 
+#include "base/log.h"
+#include "base/net/socket.h"
 #include "base/printable.h"
+#include "base/random.h"
 
 namespace lockstep::launch {
 namespace {
 
-constexpr std::chrono::seconds kReprobeInterval{2};
+constexpr std::chrono::milliseconds kAskInterval{200};
 
 std::vector<std::string> to_vector(const std::set<std::string>& ids) { return {ids.begin(), ids.end()}; }
 
@@ -45,7 +48,7 @@ bool Coordinator::takes_part(const std::string& id) const {
 }
 
 bool Coordinator::wants_next_round(const NodeState& state) const {
-  return state.wants_round && (!takes_part(state.record.id) || state.round == job_state_.round.number);
+  return state.wants_round && (!takes_part(state.record.id) || state.round == job_state_.round.number || is_void());
 }
 
 bool Coordinator::is_alone() const {
@@ -62,7 +65,7 @@ std::pair<std::string, std::int64_t> Coordinator::newest_roster() const {
 }
 
 void Coordinator::update(const std::map<std::string, std::string>& pairs, Clock::time_point now,
-                         const HasEnded& has_ended) {
+                         const FindEnd& find_end) {
   // This process itself was stopped or starved: then the silence of others means nothing.
   if (now - updated_at_ > options_.silent_timeout / 2) {
     for (auto& [id, peer] : peers_) peer.beaten_at = now;
@@ -71,7 +74,9 @@ void Coordinator::update(const std::map<std::string, std::string>& pairs, Clock:
   read_announcements(pairs, now);
   refuse_claims();
   adopt_knowledge();
-  notice_losses(now, has_ended);
+  establish();
+  ask_for_ends(now, find_end);
+  notice_losses(now);
   count_restarts();
   decide(now);
   summarize();
@@ -162,33 +167,80 @@ void Coordinator::adopt_knowledge() {
       job_state_.official = false;
     }
     if (job_state_.over.empty() && !state.over.empty()) job_state_.over = state.over;
-    if (state.known_round.number > job_state_.round.number) {
-      job_state_.round = state.known_round;
-      lost_.clear();
-    }
+    adopt_round(state.known_round);
+    if (state.established.number > job_state_.established.number) job_state_.established = state.established;
   }
 }
 
-void Coordinator::notice_losses(Clock::time_point now, const HasEnded& has_ended) {
+void Coordinator::adopt_round(const RoundRecord& round) {
+  if (round.number <= job_state_.round.number) return adopt_accepted(generation_of(round));
+  job_state_.round = round;
+  lost_.clear();
+  std::erase_if(job_state_.others,
+                [&](const auto& other) { return other.number <= round.number || other.id == round.id; });
+}
+
+// Another coordinator may have decided a round without knowing this one. The next round needs a quorum of both.
+void Coordinator::adopt_accepted(const membership::Generation& accepted) {
+  const auto is_known = [&](const auto& other) { return other.id == accepted.id; };
+  const bool is_older = accepted.number <= job_state_.round.number;
+  if (is_older || accepted.id == job_state_.round.id || std::ranges::any_of(job_state_.others, is_known)) return;
+  job_state_.others.push_back(accepted);
+}
+
+void Coordinator::establish() {
+  const RoundRecord& round = job_state_.round;
+  if (round.number <= job_state_.established.number || is_void()) return;
+  const bool all_accepted = std::ranges::all_of(round.nodes, [&](const auto& node) {
+    const auto peer = peers_.find(node.id);
+    return peer != peers_.end() && peer->second.state.accepted == round.id;
+  });
+  if (all_accepted) job_state_.established = round;
+}
+
+bool Coordinator::is_void() const {
+  const RoundRecord& round = job_state_.round;
+  if (!is_forming()) return false;
+  const bool is_outdated = round.base_id != job_state_.established.id || !job_state_.others.empty();
+  return is_outdated || std::ranges::any_of(round.nodes, [&](const auto& node) {
+           return lost_.contains(node.id) || ended_.contains(node.id);
+         });
+}
+
+void Coordinator::ask_for_ends(Clock::time_point now, const FindEnd& find_end) {
+  const NodeRecord* next = nullptr;
+  const auto asked_at = [&](const NodeRecord& node) {
+    const auto found = asked_at_.find(node.id);
+    return found == asked_at_.end() ? began_at_ - kAskInterval : found->second;
+  };
+  for (const auto* nodes : {&job_state_.round.nodes, &job_state_.established.nodes}) {
+    for (const auto& node : *nodes) {
+      if (lives(node.id) || ended_.contains(node.id)) continue;
+      if (next == nullptr || asked_at(node) < asked_at(*next)) next = &node;
+    }
+  }
+  if (next == nullptr || now - asked_at(*next) < kAskInterval) return;
+  asked_at_[next->id] = now;
+  const auto newest = find_end(*next);
+  if (!newest) return;
+  ended_.insert(next->id);
+  adopt_accepted(*newest);
+}
+
+void Coordinator::notice_losses(Clock::time_point now) {
   const bool may_still_come = now - began_at_ <= options_.silent_timeout;
   for (const auto& node : job_state_.round.nodes) {
     const auto peer = peers_.find(node.id);
     const bool was_here = peer != peers_.end();
     if (was_here && peer->second.lives) {
-      ended_.erase(node.id);
       if (job_state_.job.elastic) lost_.erase(node.id);
       continue;
     }
-    if (was_here && peer->second.state.left) {
+    if (was_here && peer->second.state.left) {  // as good as an attestation: it says so itself, with all that it knows
       ended_.insert(node.id);
       const bool well = peer->second.state.finished && peer->second.state.round == job_state_.round.number;
       if (!well) lost_.insert(node.id);
       continue;
-    }
-    auto& probed_at = probed_at_[node.id];
-    if (!ended_.contains(node.id) && (probed_at == Clock::time_point() || now - probed_at > kReprobeInterval)) {
-      probed_at = now;
-      if (has_ended(node.address)) ended_.insert(node.id);
     }
     const bool finished =
         std::find(job_state_.finished.begin(), job_state_.finished.end(), node.id) != job_state_.finished.end();
@@ -211,8 +263,10 @@ void Coordinator::count_restarts() {
 
 void Coordinator::decide(Clock::time_point now) {
   MeetingView view{.job = job_state_.job,
-                   .last_round = job_state_.round.number,
-                   .last_nodes = job_state_.round.nodes,
+                   .last = job_state_.round,
+                   .established = job_state_.established,
+                   .others = job_state_.others,
+                   .is_void = is_void(),
                    .ended = ended_,
                    .awaited = {},
                    .present = {},
@@ -240,17 +294,26 @@ void Coordinator::begin_round(const MeetingDecision& decision) {
   std::string master = self_.address;
   if (!job_state_.job.serve_store) {  // rank 0's host, not the store in which the nodes meet
     const NodeRecord& first = decision.nodes.front();
-    master = fmt::format("{}:{}", first.address.substr(0, first.address.rfind(':')), first.rank_port);
+    const auto place = parse_host_port(first.address);
+    master = to_string({.host = place.ok() ? place->host : first.host, .port = first.rank_port});
   }
-  job_state_.round = {.number = job_state_.round.number + 1, .master = std::move(master), .nodes = decision.nodes};
+  job_state_.round = {.number = decision.number,
+                      .id = random_hex(8),
+                      .master = std::move(master),
+                      .nodes = decision.nodes,
+                      .base = job_state_.established.number,
+                      .base_id = job_state_.established.id};
+  log_info("round {} begins: {}", decision.number, decision.reason);
+  job_state_.others.clear();
   if (!job_state_.job.elastic) job_state_.finished.clear();
   lost_.clear();
-  ended_.clear();
-  probed_at_.clear();
+  asked_at_.clear();
 }
 
 void Coordinator::summarize() {
   job_state_.lost = to_vector(lost_);
+  const auto established = generation_of(job_state_.established);
+  std::erase_if(ended_, [&](const std::string& id) { return !takes_part(id) && established.rank_of(id) < 0; });
   job_state_.ended = to_vector(ended_);
   std::set<std::string> finished(job_state_.finished.begin(), job_state_.finished.end());
   job_state_.waiting.clear();

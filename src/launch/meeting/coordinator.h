@@ -1,11 +1,12 @@
 // The coordinator of a job's nodes: reads the nodes' announcements, detects lost nodes, counts restarts, begins rounds,
 // and publishes the result as one JobState that all nodes follow. Uses no network and no clock: the content of the
-// store, the time and the function that probes a port are arguments. Used by one thread.
+// store, the time and the function that asks for attested ends are arguments. Used by one thread.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -23,15 +24,16 @@ struct CoordinatorOptions {
 class Coordinator {
  public:
   using Clock = std::chrono::steady_clock;
-  // True if the process that listened on this address is known to have ended.
-  using HasEnded = std::function<bool(const std::string& address)>;
+  // If the node is attested to have ended (membership/attester.h): the newest round that it had accepted.
+  using FindEnd = std::function<std::optional<membership::Generation>(const NodeRecord& node)>;
 
   // `known`: what this node knew of the job when the previous coordinator was lost; default-constructed for a new job.
   Coordinator(NodeRecord self, const JobConfig& job, JobState known, const CoordinatorOptions& options,
               Clock::time_point now);
 
-  // `pairs`: all keys under kLaunchPrefix. Updates job_state() and refusals().
-  void update(const std::map<std::string, std::string>& pairs, Clock::time_point now, const HasEnded& has_ended);
+  // `pairs`: all keys under kLaunchPrefix. Updates job_state() and refusals(). Calls `find_end` at most once, because
+  // it may take long if a host does not answer.
+  void update(const std::map<std::string, std::string>& pairs, Clock::time_point now, const FindEnd& find_end);
 
   const JobState& job_state() const { return job_state_; }
   // The id of the node that offers the newest roster, and the roster's number; -1: none.
@@ -42,6 +44,8 @@ class Coordinator {
   const std::map<std::string, std::string>& refusals() const { return refusals_; }
   // False: this part of the job may not continue; there may already be another coordinator.
   bool has_quorum() const { return has_quorum_; }
+  // True while a round has been decided that not all of its nodes have accepted yet.
+  bool is_forming() const { return job_state_.round.id != job_state_.established.id; }
   // True once every other node has left or is lost.
   bool is_alone() const;
 
@@ -62,7 +66,13 @@ class Coordinator {
                  Clock::time_point now);
   void adopt_knowledge();
   void refuse_claims();
-  void notice_losses(Clock::time_point now, const HasEnded& has_ended);
+  void adopt_round(const RoundRecord& round);
+  void adopt_accepted(const membership::Generation& accepted);
+  void establish();
+  // True if the round cannot be established any more: a node that has not accepted it is lost, or cannot accept it.
+  bool is_void() const;
+  void ask_for_ends(Clock::time_point now, const FindEnd& find_end);
+  void notice_losses(Clock::time_point now);
   void count_restarts();
   void decide(Clock::time_point now);
   void begin_round(const MeetingDecision& decision);
@@ -79,11 +89,11 @@ class Coordinator {
   Clock::time_point updated_at_;
   Clock::time_point last_arrival_;
   JobState job_state_;
-  std::map<std::string, Peer> peers_;  // by id
-  std::vector<std::string> arrivals_;  // ids of peers in order of arrival
-  std::set<std::string> lost_;         // of the round
-  std::set<std::string> ended_;
-  std::map<std::string, Clock::time_point> probed_at_;  // when a lost node's port was probed last
+  std::map<std::string, Peer> peers_;                  // by id
+  std::vector<std::string> arrivals_;                  // ids of peers in order of arrival
+  std::set<std::string> lost_;                         // of the round
+  std::set<std::string> ended_;                        // of the rounds that count
+  std::map<std::string, Clock::time_point> asked_at_;  // when the end of an absent node was asked for last
   std::map<std::string, std::string> refusals_;
   bool has_quorum_ = false;
 };

@@ -43,11 +43,15 @@ class CoordinatorTest : public ::testing::Test {
   void update(const std::vector<std::string>& beating, std::chrono::milliseconds later = 50ms) {
     now_ += later;
     for (const auto& id : beating) {
-      state(id);
+      NodeState& one = state(id);
+      if (accepts_) one.accepted = job_state().round.id;  // it has read it since the last update
       pairs_[kBeatPrefix + id] = std::to_string(++beat_);
     }
     for (const auto& [id, state] : states_) pairs_[kNodePrefix + id] = format(state);
-    coordinator_->update(pairs_, now_, [&](const std::string& address) { return refusing_.contains(address); });
+    coordinator_->update(pairs_, now_, [&](const NodeRecord& node) -> std::optional<membership::Generation> {
+      const auto found = attested_.find(node.id);
+      return found == attested_.end() ? std::nullopt : std::optional(found->second);
+    });
   }
   void close_connection(const std::string& id) {
     pairs_[fmt::format("{}{}/{}", kGonePrefix, id, state(id).connection)] = "gone";
@@ -70,7 +74,8 @@ class CoordinatorTest : public ::testing::Test {
   Coordinator::Clock::time_point now_{std::chrono::hours(1)};
   std::map<std::string, NodeState> states_;
   std::map<std::string, std::string> pairs_;
-  std::set<std::string> refusing_;
+  std::map<std::string, membership::Generation> attested_;  // ends, and what the nodes had accepted
+  bool accepts_ = true;                                     // nodes accept the rounds that are decided
   int beat_ = 0;
   std::optional<Coordinator> coordinator_;
 };
@@ -99,16 +104,17 @@ TEST_F(CoordinatorTest, ASilentNodeIsLostAfterTheTimeoutButNotKnownToHaveEnded) 
   EXPECT_THAT(job_state().ended, IsEmpty());
 }
 
-TEST_F(CoordinatorTest, AClosedConnectionIsALossAtOnceAndARefusedPortAnEnd) {
+TEST_F(CoordinatorTest, AClosedConnectionIsALossAtOnceButOnlyAnAttestationIsAnEnd) {
   update({"a", "b"});
   enter({"a", "b"});
   close_connection("b");
   update({"a"});
   EXPECT_THAT(job_state().lost, ElementsAre("b"));
   EXPECT_THAT(job_state().ended, IsEmpty());
-  refusing_.insert("b:1");
+  attested_["b"] = generation_of(job_state().round);
   update({"a"}, 3s);
   EXPECT_THAT(job_state().ended, ElementsAre("b"));
+  EXPECT_THAT(job_state().others, IsEmpty());
 }
 
 TEST_F(CoordinatorTest, ANodeThatReconnectsIsNotLostBecauseOfItsOldConnection) {
@@ -164,7 +170,7 @@ TEST_F(CoordinatorTest, AnotherVersionIsRefusedAndNamed) {
   state("b");
   update({"a", "b"}, 0ms);
   pairs_[kNodePrefix + "z"] = std::string("LSLN\x07\x00\x01\x00", 8);
-  coordinator_->update(pairs_, now_, [](const std::string&) { return false; });
+  coordinator_->update(pairs_, now_, [](const NodeRecord&) { return std::nullopt; });
   EXPECT_THAT(coordinator_->refusals().at("z"), HasSubstr("protocol version 7"));
 }
 
@@ -208,7 +214,8 @@ JobState known_round(const std::vector<NodeRecord>& nodes) {
   JobState known;
   known.term = 4;
   known.restarts = 2;
-  known.round = {.number = 3, .master = "x:1", .nodes = nodes};
+  known.round = {.number = 3, .id = "r3", .master = "x:1", .nodes = nodes};
+  known.established = known.round;
   return known;
 }
 
@@ -233,7 +240,7 @@ TEST_F(CoordinatorTest, ANewCoordinatorNeedsAQuorumForItsTerm) {
 TEST_F(CoordinatorTest, ACoordinatorThatEndedIsLostAtOnce) {
   job_of(1, 3);
   open(known_round({record("x"), record("a"), record("b")}));
-  refusing_.insert("x:1");
+  attested_["x"] = generation_of(job_state().round);
   update({"a"});
   EXPECT_THAT(job_state().lost, ElementsAre("x"));
   EXPECT_TRUE(job_state().official);  // half of the living nodes, including the first
@@ -243,12 +250,75 @@ TEST_F(CoordinatorTest, TheCoordinatorAdoptsALaterRoundThatANodeKnows) {
   job_of(1, 3);
   open(known_round({record("x"), record("a"), record("b")}));
   auto& later = state("b");
-  later.known_round = {.number = 4, .master = "x:1", .nodes = {record("x"), record("b"), record("a"), record("c")}};
+  later.known_round = {
+      .number = 4, .id = "r4", .master = "x:1", .nodes = {record("x"), record("b"), record("a"), record("c")}};
   later.restarts = 3;
   update({"a", "b"});
   EXPECT_EQ(job_state().round.number, 4);
   EXPECT_EQ(job_state().restarts, 3);
   EXPECT_THAT(nodes(), ElementsAre("x", "b", "a", "c"));
+}
+
+TEST_F(CoordinatorTest, ARoundIsEstablishedWhenAllOfItsNodesHaveAcceptedIt) {
+  accepts_ = false;
+  update({"a", "b"});
+  EXPECT_EQ(job_state().round.number, 0);
+  EXPECT_TRUE(coordinator_->is_forming());
+  state("a").accepted = job_state().round.id;
+  update({"a", "b"});
+  EXPECT_TRUE(coordinator_->is_forming());
+  state("b").accepted = job_state().round.id;
+  update({"a", "b"});
+  EXPECT_EQ(job_state().established.id, job_state().round.id);
+}
+
+TEST_F(CoordinatorTest, ARoundThatLosesANodeBeforeItIsEstablishedIsReplaced) {
+  job_of(1, 3);
+  accepts_ = false;
+  update({"a", "b", "c"});
+  const std::string first = job_state().round.id;
+  close_connection("c");
+  update({"a", "b"});
+  EXPECT_EQ(job_state().round.id, first);  // c may have accepted it: the last call, in case it returns
+  update({"a", "b"}, 5s);
+  for (int i = 0; i < 6; ++i) update({"a", "b"}, 5s);
+  EXPECT_EQ(job_state().round.number, 1);
+  EXPECT_THAT(nodes(), ElementsAre("a", "b"));
+  EXPECT_EQ(job_state().round.base, -1);
+}
+
+TEST_F(CoordinatorTest, WhatAnEndedNodeHadAcceptedNeedsAQuorumToo) {
+  job_of(1, 3);
+  open(known_round({record("x"), record("a"), record("b")}));
+  // x and b continued without this node, and then x ended: b alone may go on.
+  attested_["x"] = {.number = 5, .id = "r4", .members = {{.id = "x"}, {.id = "b"}}};
+  update({"a"});
+  EXPECT_FALSE(job_state().official);
+  EXPECT_EQ(job_state().others.size(), 1U);
+  for (int i = 0; i < 10; ++i) update({"a"}, 5s);
+  EXPECT_EQ(job_state().round.number, 3);
+  // The next coordinator on this node inherits both facts.
+  attested_.clear();
+  const JobState known = job_state();
+  open(known);
+  update({"a"});
+  EXPECT_FALSE(job_state().official);
+}
+
+TEST_F(CoordinatorTest, ARivalRoundOfTheSameNumberNeedsAQuorumToo) {
+  job_of(1, 3);
+  JobState known = known_round({record("x"), record("a"), record("b")});
+  known.established = {};
+  open(known);
+  auto& rival = state("b");
+  rival.known_round = {.number = 3, .id = "rival", .master = "b:1", .nodes = {record("x"), record("b"), record("c")}};
+  rival.accepted = "rival";
+  accepts_ = false;
+  for (int i = 0; i < 10; ++i) update({"a", "b"}, 5s);
+  EXPECT_EQ(job_state().round.number, 3);
+  update({"a", "b", "c"});
+  for (int i = 0; i < 10; ++i) update({"a", "b", "c"}, 5s);
+  EXPECT_EQ(job_state().round.number, 4);
 }
 
 TEST_F(CoordinatorTest, ANodeThatJoinsAndLeavesNeverStopsAnElasticJob) {
@@ -257,14 +327,12 @@ TEST_F(CoordinatorTest, ANodeThatJoinsAndLeavesNeverStopsAnElasticJob) {
   enter({"a", "b", "c"});
   for (int i = 1; i <= 3; ++i) {
     close_connection("c");
-    refusing_.insert("c:1");
     update({"a", "b"});
     update({"a", "b"});
     EXPECT_THAT(nodes(), ElementsAre("a", "b"));
     enter({"a", "b"});
     state("c").connection = static_cast<std::uint64_t>(i);
     state("c").wants_round = true;
-    refusing_.clear();
     update({"a", "b", "c"});
     EXPECT_THAT(nodes(), ElementsAre("a", "b", "c"));
     enter({"a", "b", "c"});

@@ -1,9 +1,8 @@
 #include "launch/meeting/meeting_factory.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
 
+#include "base/process_state.h"
 #include "base/random.h"
 #include "launch/meeting/local_meeting.h"
 #include "launch/meeting/store_meeting.h"
@@ -24,6 +23,8 @@ Result<std::unique_ptr<NodeMeeting>> open_store_meeting(const Job& job, const No
                  .max_restarts = options.max_restarts,
                  .serve_store = job.serve_store};
   meeting.self = self;
+  meeting.roster = job.node_roster_file();
+  meeting.open_attester = [&job](const std::string& host) { return job.guard.open_attester(host); };
   meeting.secret = job.secret;
   meeting.last_call_timeout = options.last_call_timeout;
   meeting.silent_timeout = options.node_timeout;
@@ -55,13 +56,15 @@ Result<std::unique_ptr<NodeMeeting>> open_local_meeting(Job& job, const NodeReco
 }  // namespace
 
 Result<std::unique_ptr<NodeMeeting>> make_meeting(Job& job) {
+  const ProcessIdentity process = this_process();
   const NodeRecord self{.id = random_hex(8),
                         .host = job.host,
-                        .pid = ::getpid(),
+                        .pid = process.pid,
                         .nproc = job.options.nproc,
                         .address = {},
                         .node_rank = job.options.node_rank,
-                        .rank_port = 0};
+                        .rank_port = 0,
+                        .started = process.started};
   return job.options.max_nodes > 1 ? open_store_meeting(job, self) : open_local_meeting(job, self);
 }
 

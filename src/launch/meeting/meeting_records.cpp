@@ -6,12 +6,13 @@
 #include <span>
 
 #include "base/codec.h"
+#include "base/net/socket.h"
 
 namespace lockstep::launch {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4E4C534C;  // "LSLN"
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 constexpr std::size_t kMaxNameBytes = 255;
 constexpr std::size_t kMaxTextBytes = std::size_t{16} << 10;
 constexpr std::uint32_t kMaxCount = 65536;
@@ -112,6 +113,8 @@ void serialize_node(Io& io, Record& record) {
   int node_rank = record.node_rank.value_or(-1);
   io.number(node_rank);
   io.number(record.rank_port);
+  io.number(record.started);
+  io.text(record.attester, kMaxNameBytes);
   if constexpr (!std::is_const_v<Record>) record.node_rank = node_rank < 0 ? std::nullopt : std::optional(node_rank);
 }
 
@@ -138,8 +141,20 @@ void serialize_job(Io& io, Job& job) {
 template <typename Io, typename Record>
 void serialize_round(Io& io, Record& round) {
   io.number(round.number);
+  io.text(round.id, kMaxNameBytes);
   io.text(round.master, kMaxNameBytes);
   serialize_nodes(io, round.nodes);
+  io.number(round.base);
+  io.text(round.base_id, kMaxNameBytes);
+}
+
+template <typename Io, typename Generations>
+void serialize_generations(Io& io, Generations& generations) {
+  io.items(generations, [&](auto& generation) {
+    io.number(generation.number);
+    io.text(generation.id, kMaxNameBytes);
+    io.items(generation.members, [&](auto& member) { io.text(member.id, kMaxNameBytes); });
+  });
 }
 
 template <typename Io, typename Failures>
@@ -178,7 +193,9 @@ void serialize_node_state(Io& io, State& state) {
   io.number(state.counted_round);
   io.number(state.counted_asks);
   io.number(state.roster_number);
+  io.text(state.accepted, kMaxNameBytes);
   serialize_round(io, state.known_round);
+  serialize_round(io, state.established);
 }
 
 template <typename Io, typename State>
@@ -188,6 +205,8 @@ void serialize_job_state(Io& io, State& state) {
   io.flag(state.official);
   serialize_node(io, state.coordinator);
   serialize_round(io, state.round);
+  serialize_round(io, state.established);
+  serialize_generations(io, state.others);
   io.number(state.restarts);
   io.number(state.counted_round);
   io.items(state.counted, [&](auto& pair) {
@@ -205,15 +224,11 @@ void serialize_job_state(Io& io, State& state) {
   io.number(state.roster_number);
 }
 
-// The master's port is read as a number later.
+// The master is parsed again later.
 bool is_valid(const RoundRecord& round) {
   if (round.number < 0) return true;
-  const auto colon = round.master.rfind(':');
-  if (colon == std::string::npos) return false;
-  std::uint16_t port = 0;
-  const char* end = round.master.data() + round.master.size();
-  const auto [stop, error] = std::from_chars(round.master.data() + colon + 1, end, port);
-  return error == std::errc() && stop == end && port != 0;
+  const auto place = parse_host_port(round.master);
+  return place.ok() && place->port != 0;
 }
 
 }  // namespace
@@ -235,7 +250,8 @@ Result<NodeState> parse_node_state(std::string_view bytes) {
   LOCKSTEP_RETURN_IF_ERROR(reader.header(Kind::node));
   NodeState state;
   serialize_node_state(reader, state);
-  if (!reader.complete() || state.record.id.empty() || state.record.nproc < 1 || !is_valid(state.known_round)) {
+  if (!reader.complete() || state.record.id.empty() || state.record.nproc < 1 || !is_valid(state.known_round) ||
+      !is_valid(state.established)) {
     return Reader::malformed();
   }
   return state;
@@ -246,7 +262,7 @@ Result<JobState> parse_job_state(std::string_view bytes) {
   LOCKSTEP_RETURN_IF_ERROR(reader.header(Kind::job));
   JobState state;
   serialize_job_state(reader, state);
-  if (!reader.complete() || !is_valid(state.round)) return Reader::malformed();
+  if (!reader.complete() || !is_valid(state.round) || !is_valid(state.established)) return Reader::malformed();
   return state;
 }
 

@@ -15,12 +15,6 @@
 
 namespace lockstep::launch {
 
-struct RoundRecord {
-  int number = -1;     // -1: none has begun
-  std::string master;  // "host:port" of the store that the ranks use
-  std::vector<NodeRecord> nodes = {};
-};
-
 struct NodeFailure {
   int round = -1;
   std::string node;  // id
@@ -45,7 +39,10 @@ struct NodeState {
   int counted_round = -1;
   std::uint64_t counted_asks = 0;  // of its own restart_asks
   std::int64_t roster_number = -1;
-  RoundRecord known_round = {};  // only if the coordinator may not know it
+  std::string accepted = {};  // the id of the newest round that it has accepted
+  // Only if the coordinator may not know them.
+  RoundRecord known_round = {};
+  RoundRecord established = {};
 };
 
 // The state of the job, as its coordinator publishes it.
@@ -55,12 +52,14 @@ struct JobState {
   bool official = false;  // the coordinator has or had a quorum; otherwise it is a candidate
   NodeRecord coordinator;
   RoundRecord round = {};
+  RoundRecord established = {};                     // the newest that all of its nodes have accepted
+  std::vector<membership::Generation> others = {};  // accepted elsewhere, not older than `round`; only ids of members
   int restarts = 0;
   int counted_round = -1;                             // the round whose restart was counted last
   std::map<std::string, std::uint64_t> counted = {};  // restart_asks that were counted, by node id
   // Ids of nodes of the round.
   std::vector<std::string> lost = {};
-  std::vector<std::string> ended = {};
+  std::vector<std::string> ended = {};  // attested: true for ever. `others` has what these nodes had accepted
   std::vector<std::string> finished = {};
   std::vector<NodeRecord> waiting = {};  // living nodes that take no part in the round
   std::vector<NodeFailure> failures = {};
@@ -84,6 +83,7 @@ inline const std::string kBeatPrefix = kLaunchPrefix + "beat/";       // <id>: a
 inline const std::string kGonePrefix = kLaunchPrefix + "gone/";       // <id>/<connection>: a last will
 inline const std::string kJobStateKey = "lockstep/launch_job_state";  // JobState
 inline const std::string kStampKey = "lockstep/launch_stamp";  // "<version of the job state> <coordinator's counter>"
+inline const std::string kOwnerKey = "lockstep/launch_owner";  // the id of the node whose store this is
 inline const std::string kMovedKey = "lockstep/launch_moved";  // the address of the present coordinator
 inline const std::string kRefusedPrefix = "lockstep/launch_refused/";  // <id>: why
 inline const std::string kRosterPrefix = "lockstep/launch_rosters/";   // <id>: the newest roster of a node

@@ -16,7 +16,8 @@ NodeState node_state() {
   failure.signal = 11;
   failure.reason = "broken";
   state.failures.push_back({.round = 1, .node = "a1", .failure = failure});
-  state.known_round = {.number = 1, .master = "10.0.0.1:80", .nodes = {state.record}};
+  state.known_round = {.number = 1, .id = "r1", .master = "10.0.0.1:80", .nodes = {state.record}, .base = 0};
+  state.established = state.known_round;
   return state;
 }
 
@@ -27,6 +28,8 @@ JobState job_state() {
   state.official = true;
   state.coordinator = node_state().record;
   state.round = node_state().known_round;
+  state.established = state.round;
+  state.others = {{.number = 2, .id = "r1b", .members = {{.id = "b"}}}};
   state.counted = {{"a1", 2}, {"b", 0}};
   state.lost = {"b"};
   state.waiting = {state.coordinator};
@@ -46,6 +49,7 @@ TEST(StoreMeetingRecords, SurviveARoundTrip) {
   ASSERT_TRUE(job.ok()) << job.status().message();
   EXPECT_EQ(format(*job), format(job_state()));
   EXPECT_EQ(job->counted.at("a1"), 2U);
+  EXPECT_EQ(job->others, job_state().others);
 }
 
 TEST(StoreMeetingRecords, EveryPrefixIsRejected) {
@@ -60,7 +64,7 @@ TEST(StoreMeetingRecords, AnotherVersionIsNamed) {
   std::string bytes = format(node_state());
   bytes[4] = 9;
   EXPECT_EQ(parse_node_state(bytes).status().message(),
-            "a launcher of protocol version 9, but this one has version 1; run the same version of Lockstep on all "
+            "a launcher of protocol version 9, but this one has version 2; run the same version of Lockstep on all "
             "nodes");
 }
 

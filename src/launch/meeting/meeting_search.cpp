@@ -1,24 +1,40 @@
 #include "launch/meeting/meeting_search.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
-#include "launch/options/endpoint.h"
 
 namespace lockstep::launch {
 namespace {
 
 constexpr int kMaxMoves = 3;
 
+// Those of the newest established round, then the others of the newest one. A round that is not established is not
+// known to all of its nodes: they would search in different orders.
+std::vector<NodeRecord> nodes_of(const JobState& known) {
+  std::vector<NodeRecord> nodes = known.established.nodes;
+  for (const auto& node : known.round.nodes) {
+    const auto is_same = [&](const NodeRecord& other) { return other.id == node.id; };
+    if (std::ranges::none_of(known.established.nodes, is_same)) nodes.push_back(node);
+  }
+  return nodes;
+}
+
 }  // namespace
 
 Finding MeetingSearch::probe_once(const std::string& host, std::uint16_t port, std::string* moved) {
   const auto deadline = Deadline::after(kProbeTimeout);
   Finding finding;
+  const auto addresses = resolve(host, port);
+  if (!addresses.ok()) {
+    finding.problem = addresses.status();
+    return finding;
+  }
   // The store's own client would retry until the deadline.
-  if (port_refuses(to_string(HostPort{host, port}), deadline)) {
-    finding.place.kind = Place::Kind::refused;
-    finding.problem = Status(StatusCode::unavailable, "no process is listening on " + to_string(HostPort{host, port}));
+  if (probe_address(addresses->front(), deadline) == AddressState::refused) {
+    finding.place.kind = Place::Kind::unreachable;
+    finding.problem = Status(StatusCode::unavailable, "no process is listening on " + to_string({host, port}));
     return finding;
   }
   auto store = TcpStore::connect(host, port, secret_, deadline);
@@ -30,11 +46,14 @@ Finding MeetingSearch::probe_once(const std::string& host, std::uint16_t port, s
   finding.store = *std::move(store);
   auto bytes = read_now(*finding.store, kJobStateKey, deadline);
   auto elsewhere = read_now(*finding.store, kMovedKey, deadline);
-  if (!bytes.ok() || !elsewhere.ok()) {
+  auto owner = read_now(*finding.store, kOwnerKey, deadline);
+  for (const auto* value : {&bytes, &elsewhere, &owner}) {
+    if (value->ok()) continue;
     finding.place.kind = Place::Kind::silent;
-    finding.problem = bytes.ok() ? elsewhere.status() : bytes.status();
+    finding.problem = value->status();
     return finding;
   }
+  finding.owner = owner->value_or("");
   *moved = elsewhere->value_or("");
   if (!*bytes) return finding;
   auto state = parse_job_state(**bytes);
@@ -72,7 +91,9 @@ Finding MeetingSearch::probe(const std::string& address) {
 void MeetingSearch::redirect(const HostPort& endpoint, const JobState& job_state, const std::string& address) {
   std::string moved;
   const Finding finding = probe_once(endpoint.host, endpoint.port, &moved);
-  const bool is_older = finding.place.kind == Place::Kind::meeting && finding.place.term < job_state.term;
+  // A launcher that knows of no round has just started, whatever its term.
+  const bool is_older = finding.place.kind == Place::Kind::meeting &&
+                        (finding.place.term < job_state.term || finding.job_state.round.number < 0);
   if (!is_older || finding.job_state.job.run_id != job_state.job.run_id || moved == address) return;
   const Status written = finding.store->set(kMovedKey, address, Deadline::after(kProbeTimeout));
   log_info("redirected the launcher at {} to the coordinator at {}: {}", to_string(endpoint), address,
@@ -83,12 +104,15 @@ MeetingSearch::Outcome MeetingSearch::search_nodes(const JobState& known, const 
   std::vector<Finding> findings;
   std::vector<Place> places;
   const auto now = std::chrono::steady_clock::now();
-  for (const auto& node : known.round.nodes) {
+  for (const auto& node : nodes_of(known)) {
     Finding finding;
     if (node.id == self) {
       finding.place.is_self = true;
     } else {
       finding = probe(node.address);
+      // Its address may belong to a launcher that was started later.
+      const bool is_other = finding.place.kind == Place::Kind::standby && !finding.owner.empty();
+      if (is_other && finding.owner != node.id) finding.place.kind = Place::Kind::unreachable;
       if (finding.place.kind == Place::Kind::silent) {
         const auto since = silent_since_.try_emplace(node.address, now).first->second;
         finding.place.silent_for = std::chrono::duration_cast<std::chrono::milliseconds>(now - since);

@@ -21,6 +21,7 @@ namespace lockstep::launch {
 // What is at one address.
 struct Finding {
   Place place;
+  std::string owner = {};                     // the id of the node whose store it is; empty: unknown
   JobState job_state = {};                    // of a candidate or a coordinator
   std::shared_ptr<TcpStore> store = nullptr;  // if a store answered
   Status problem = {};                        // why none answered
@@ -39,7 +40,7 @@ class MeetingSearch {
     PlaceChoice::Kind kind = PlaceChoice::Kind::wait;
     Finding finding = {};  // to join
   };
-  // Searches the nodes of the last round, as node `self` knows it.
+  // Searches the nodes of the last rounds, as node `self` knows them.
   Outcome search_nodes(const JobState& known, const std::string& self);
   // If there is a coordinator of the same job but of an older term at an endpoint, such as a launcher that was
   // restarted there and does not know the job: writes there that the coordinator of `job_state` is at `address`.

@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "launch/meeting/coordinator.h"
+#include "launch/meeting/coordinator_role.h"
 #include "launch/meeting/meeting_search.h"
 #include "launch/meeting/node_view.h"
 #include "launch/meeting/store_meeting.h"
@@ -41,20 +41,24 @@ class MeetingThread {
 
   void run();
   void tick();
-  Deadline rpc_deadline() const;
+  std::chrono::milliseconds rpc_timeout() const;
+  Deadline rpc_deadline() const { return Deadline::after(rpc_timeout()); }
 
   // While there is a connection. A store error ends it.
   void exchange();
-  Status beat_and_announce();
+  Status announce();
   Status read_job_state();
+  // Writes a round that includes this node into its roster, before it acts on it.
+  Status accept(const RoundRecord& round);
+  void remember(const JobState& state);
   Status read_refusal();
   Status exchange_rosters();
   void drop(const Status& why);
 
   // While this node is the coordinator.
-  Status coordinate();
-  Status collect_roster();
   bool follow_move();
+  // Marks this node's own store as that of a node that is not the coordinator.
+  void mark_own_store();
   void become_coordinator();
   void step_down();
 
@@ -71,23 +75,24 @@ class MeetingThread {
   const std::string id_;
   MeetingShared* const shared_;
   OwnStore own_;
+  bool own_is_marked_ = false;
   MeetingSearch search_;
   const Clock::time_point began_at_ = Clock::now();
 
-  std::shared_ptr<TcpStore> store_;         // the coordinator's store; null: not connected
-  std::string coordinator_id_;              // its node id
-  std::optional<Coordinator> coordinator_;  // if this node is the coordinator
+  std::shared_ptr<TcpStore> store_;      // the coordinator's store; null: not connected
+  std::string coordinator_id_;           // its node id
+  std::optional<CoordinatorRole> role_;  // if this node is the coordinator
   std::uint64_t connection_ = 0;
   std::uint64_t announced_ = 0;  // version of the view
+  // Of the job state that was read last.
   int state_round_ = -1;
+  std::string state_round_id_;
+  std::string state_established_id_;
   bool state_official_ = false;
   std::uint64_t beat_ = 0;
   std::string stamp_;
   std::string state_version_;  // the version of the job state that was read
   Clock::time_point stamp_changed_at_;
-  std::uint64_t written_version_ = 0;
-  std::string written_state_;
-  std::map<std::string, std::string> written_refusals_;
   std::int64_t state_roster_ = -1;
   std::int64_t offered_roster_ = -1;
   Clock::time_point searched_at_;

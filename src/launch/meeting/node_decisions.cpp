@@ -5,7 +5,8 @@
 
 #include <algorithm>
 
-#include "membership/quorum.h"
+#include "base/net/socket.h"
+#include "membership/succession.h"
 
 namespace lockstep::launch {
 namespace {
@@ -23,26 +24,34 @@ const PresentNode* find_present(const MeetingView& view, const std::string& id) 
   return found == view.present.end() ? nullptr : &*found;
 }
 
-membership::Quorum quorum_of(const MeetingView& view) {
-  std::vector<std::string> members;
-  for (const auto& node : view.last_nodes) members.push_back(node.id);
-  std::set<std::string> present;
-  for (const auto& one : view.present) present.insert(one.node.id);
-  return membership::count_quorum(members, view.ended, present);
-}
+// The rounds of which the next one needs a quorum; owns what `bases` refers to.
+struct Rounds {
+  explicit Rounds(const MeetingView& view) : generations(view.others) {
+    generations.push_back(generation_of(view.last));
+    generations.push_back(generation_of(view.established));
+    std::vector<const membership::Generation*> accepted;
+    for (const auto& one : generations) accepted.push_back(&one);
+    bases = membership::find_bases({accepted.back()}, accepted);
+  }
+  Rounds(const Rounds&) = delete;
+  Rounds& operator=(const Rounds&) = delete;
+
+  std::vector<membership::Generation> generations;
+  membership::Bases bases;
+};
 
 // Present nodes that may take part: those of the last round in its order, then the others in order of arrival; at most
 // max_nodes. `with_running`: also those that do not ask for a round.
 std::vector<NodeRecord> candidates(const MeetingView& view, bool with_running) {
   std::vector<NodeRecord> nodes;
   const auto limit = static_cast<std::size_t>(view.job.max_nodes);
-  for (const auto& node : view.last_nodes) {
+  for (const auto& node : view.last.nodes) {
     const auto* one = find_present(view, node.id);
     if (one != nullptr && (with_running || one->wants_round)) nodes.push_back(one->node);
   }
   for (const auto& one : view.present) {
     if (nodes.size() >= limit) break;
-    if (one.wants_round && find_node(view.last_nodes, one.node.id) == nullptr) {
+    if (one.wants_round && find_node(view.last.nodes, one.node.id) == nullptr) {
       nodes.push_back(one.node);
     }
   }
@@ -62,7 +71,8 @@ MeetingDecision wait(std::string reason) { return {.has_quorum = true, .nodes = 
 // An elastic job in which ranks of some node are running: nodes join and leave, and no node stops its ranks.
 MeetingDecision decide_running(const MeetingView& view) {
   const auto nodes = candidates(view, true);
-  if (!view.awaited.empty() || same_nodes(nodes, view.last_nodes)) return wait("the job is running");
+  const bool is_same = same_nodes(nodes, view.last.nodes) && !view.is_void;
+  if (!view.awaited.empty() || is_same) return wait("the job is running");
   return begin(nodes, fmt::format("{} nodes continue: {}", nodes.size(), describe(nodes)));
 }
 
@@ -74,8 +84,8 @@ MeetingDecision decide_gathered(const MeetingView& view) {
   if (count < view.job.min_nodes) return wait(who);
   if (count >= view.job.max_nodes) return begin(nodes, who);
   const bool all_back =
-      view.last_round >= 0 && std::all_of(view.last_nodes.begin(), view.last_nodes.end(),
-                                          [&](const auto& node) { return find_node(nodes, node.id) != nullptr; });
+      view.last.number >= 0 && std::all_of(view.last.nodes.begin(), view.last.nodes.end(),
+                                           [&](const auto& node) { return find_node(nodes, node.id) != nullptr; });
   if (all_back) return begin(nodes, who + "; no node of the last round is missing");
   if (view.since_arrival >= view.last_call_timeout)
     return begin(nodes, who + "; no further node arrived within --last-call");
@@ -83,6 +93,21 @@ MeetingDecision decide_gathered(const MeetingView& view) {
 }
 
 }  // namespace
+
+membership::Member member_of(const NodeRecord& node) {
+  return {.id = node.id,
+          .host = node.host,
+          .pid = node.pid,
+          .started = node.started,
+          .store_address = node.address,
+          .attester = node.attester};
+}
+
+membership::Generation generation_of(const RoundRecord& round) {
+  membership::Generation generation{.number = round.number + 1, .id = round.id};
+  for (const auto& node : round.nodes) generation.members.push_back(member_of(node));
+  return generation;
+}
 
 std::string describe(const NodeRecord& node) { return "node " + short_name(node); }
 
@@ -135,13 +160,11 @@ std::optional<std::string> refuse_node_rank(const JobConfig& job, const NodeReco
   return std::nullopt;
 }
 
-MeetingDecision decide_round(const MeetingView& view) {
-  if (view.last_round >= 0) {
-    const auto quorum = quorum_of(view);
-    if (!quorum.reached) return {.nodes = {}, .reason = "of the nodes of the last round, " + quorum.reason};
-  }
+namespace {
+
+MeetingDecision decide_with_quorum(const MeetingView& view) {
   std::vector<NodeRecord> busy;
-  for (const auto& node : view.last_nodes) {
+  for (const auto& node : view.last.nodes) {
     const auto* one = find_present(view, node.id);
     if (one != nullptr && !one->wants_round) busy.push_back(node);
   }
@@ -149,12 +172,32 @@ MeetingDecision decide_round(const MeetingView& view) {
   if (!busy.empty()) return wait(fmt::format("the ranks of {} have not stopped yet", describe(busy)));
   if (!view.awaited.empty()) {
     std::vector<NodeRecord> missing;
-    for (const auto& node : view.last_nodes) {
+    for (const auto& node : view.last.nodes) {
       if (view.awaited.contains(node.id)) missing.push_back(node);
     }
     return wait(fmt::format("of the last round, {} may still return", describe(missing)));
   }
   return decide_gathered(view);
+}
+
+}  // namespace
+
+MeetingDecision decide_round(const MeetingView& view) {
+  const Rounds rounds(view);
+  const auto check = [&](const std::set<std::string>& ids) -> std::optional<MeetingDecision> {
+    const auto missing = membership::find_missing_quorum(rounds.bases, view.ended, ids);
+    if (!missing) return std::nullopt;
+    return MeetingDecision{.nodes = {}, .reason = "of the nodes of the last round, " + missing->reason};
+  };
+  std::set<std::string> present, chosen;
+  for (const auto& one : view.present) present.insert(one.node.id);
+  if (auto refused = check(present)) return *std::move(refused);
+  MeetingDecision decision = decide_with_quorum(view);
+  for (const auto& node : decision.nodes) chosen.insert(node.id);
+  // Nodes of an earlier round may be present, but have no place in the next one.
+  if (auto refused = decision.begins ? check(chosen) : std::nullopt) return *std::move(refused);
+  decision.number = static_cast<int>(rounds.bases.next_number()) - 1;
+  return decision;
 }
 
 std::vector<NodeRecord> order_nodes(std::vector<NodeRecord> nodes) {
@@ -186,10 +229,9 @@ std::optional<Round> round_of(const std::string& id, int number, int restarts, c
     if (&node < self) round.first_rank += node.nproc;
     round.world_size += node.nproc;
   }
-  const auto colon = master.rfind(':');
-  round.master_addr = master.substr(0, colon);
-  if (round.master_addr.starts_with('[')) round.master_addr = round.master_addr.substr(1, round.master_addr.size() - 2);
-  round.master_port = static_cast<std::uint16_t>(std::stoi(master.substr(colon + 1)));
+  HostPort place = parse_host_port(master).value();  // the record was checked when it was read
+  round.master_addr = std::move(place.host);
+  round.master_port = place.port;
   round.nodes.assign(nodes.begin(), nodes.end());
   return round;
 }

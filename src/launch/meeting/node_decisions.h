@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launch/meeting/node_meeting.h"
+#include "membership/records.h"
 
 namespace lockstep::launch {
 
@@ -24,6 +25,22 @@ struct JobConfig {
   bool serve_store = true;  // the ranks use the store in which the nodes meet; else rank 0 serves one
   friend bool operator==(const JobConfig&, const JobConfig&) = default;
 };
+
+// A round as its coordinator decided it. Each node accepts at most one round of each number, and none that is older
+// than the newest. A round is *established* when all of its nodes have accepted it; only then do they start their
+// ranks.
+struct RoundRecord {
+  int number = -1;          // -1: none has begun
+  std::string id = {};      // random: two coordinators may use one number, but at most one of the two is established
+  std::string master = {};  // "host:port" of the store that the ranks use
+  std::vector<NodeRecord> nodes = {};
+  int base = -1;             // the newest established round that the coordinator knew
+  std::string base_id = {};  // its id
+};
+
+// The same for the layer that ranks and nodes share: its numbers begin with 1.
+membership::Member member_of(const NodeRecord& node);
+membership::Generation generation_of(const RoundRecord& round);
 
 // "node gpu7 (pid 4711)"
 std::string describe(const NodeRecord& node);
@@ -47,9 +64,11 @@ struct PresentNode {
 
 struct MeetingView {
   JobConfig job;
-  int last_round = -1;                         // -1: none has begun
-  std::vector<NodeRecord> last_nodes;          // of the last round, by node rank
-  std::set<std::string> ended;                 // ids of nodes that are known to have ended
+  RoundRecord last;                            // the newest that a present node knows
+  RoundRecord established;                     // the newest that all of its nodes have accepted
+  std::vector<membership::Generation> others;  // accepted elsewhere: not older than `last`
+  bool is_void = false;                        // `last` cannot be established any more
+  std::set<std::string> ended;                 // ids of nodes that are attested to have ended
   std::set<std::string> awaited;               // ids of nodes that are absent, but not given up
   std::vector<PresentNode> present;            // in order of arrival
   std::chrono::milliseconds since_arrival{0};  // of the last new node
@@ -58,7 +77,8 @@ struct MeetingView {
 
 struct MeetingDecision {
   bool begins = false;
-  bool has_quorum = false;        // of the last round's nodes (membership/quorum.h); always before the first round
+  bool has_quorum = false;        // of the last rounds (membership/succession.h); always before the first round
+  int number = 0;                 // of the round that begins
   std::vector<NodeRecord> nodes;  // of the round that begins, by node rank
   std::string reason;             // why it begins or does not
 };
@@ -80,11 +100,11 @@ std::optional<Round> round_of(const std::string& id, int number, int restarts, c
 // What was found at an address where the coordinator may be.
 struct Place {
   enum class Kind : std::uint8_t {
-    silent,     // no answer: cut off, or the host is down
-    refused,    // no process is listening there: the launcher has ended
-    standby,    // a launcher's store, without a coordinator
-    candidate,  // a coordinator that has no quorum yet
-    meeting,    // a coordinator
+    silent,       // no answer: cut off, or the host is down
+    unreachable,  // refused: the launcher may have ended, or a firewall refuses connections
+    standby,      // a launcher's store, without a coordinator
+    candidate,    // a coordinator that has no quorum yet
+    meeting,      // a coordinator
   };
   Kind kind = Kind::silent;
   int term = 0;  // of a meeting's coordinator
@@ -101,8 +121,8 @@ struct PlaceChoice {
 
 // Which store a node joins that has no coordinator, or only a candidate. `places`: of the last round's nodes in node
 // order, this one among them. A coordinator whose term is not older than `known_term` wins. Otherwise the first node
-// that is not known to have ended, nor silent for `silent_timeout`, becomes the coordinator: this node does, or joins
-// that one.
+// that is neither unreachable nor silent for `silent_timeout` becomes the coordinator: this node does, or joins that
+// one. If there is another one elsewhere, at most one of them has a quorum.
 PlaceChoice choose_place(std::span<const Place> places, int known_term, std::chrono::milliseconds silent_timeout);
 
 // A warning if --nnodes was probably forgotten: the endpoint is another host, or Slurm allocated several hosts to the

@@ -35,8 +35,9 @@ MeetingView gathering(int min, int max, const std::vector<std::string>& ids) {
 // The same after a round in which `last` took part.
 MeetingView after_round(int min, int max, const std::vector<std::string>& last, const std::vector<std::string>& here) {
   MeetingView view = gathering(min, max, here);
-  view.last_round = 0;
-  view.last_nodes = nodes(last);
+  view.last.number = 0;
+  view.last.id = "r0";
+  view.last.nodes = nodes(last);
   return view;
 }
 
@@ -117,6 +118,27 @@ TEST(NodeDecisions, SimultaneousDeathsLeaveTheSurvivorsAQuorum) {
   EXPECT_FALSE(decide_round(view).has_quorum);  // silent: they may live
   view.ended = {"a", "b", "c"};
   EXPECT_TRUE(decide_round(view).has_quorum);
+}
+
+TEST(NodeDecisions, ARoundThatWasNotEstablishedDoesNotReplaceTheOneBefore) {
+  // Round 1 was decided for a and b. b never accepted it, and may continue with c and d.
+  auto view = after_round(1, 4, {"a", "b"}, {"a"});
+  view.last.number = 1;
+  view.established = {.number = 0, .id = "first", .nodes = nodes({"a", "b", "c", "d"})};
+  view.is_void = true;
+  view.since_arrival = 1h;
+  EXPECT_FALSE(decide_round(view).has_quorum);
+  view.ended = {"c", "d"};
+  EXPECT_TRUE(decide_round(view).begins);
+  EXPECT_EQ(decide_round(view).number, 2);
+  // What an ended node had accepted counts, too.
+  view.others = {{.number = 7, .id = "later", .members = {{.id = "c"}, {.id = "e"}}}};
+  EXPECT_FALSE(decide_round(view).has_quorum);
+  view.present.push_back({.node = node("e"), .wants_round = true});
+  EXPECT_EQ(decide_round(view).number, 7);
+  // e must be in the new round for that.
+  view.job.max_nodes = 1;
+  EXPECT_FALSE(decide_round(view).begins);
 }
 
 TEST(NodeDecisions, ANodeThatMayStillReturnIsAwaited) {
@@ -202,10 +224,10 @@ TEST(NodeDecisions, TheFirstLivingNodeBecomesTheCoordinator) {
   using Kind = Place::Kind;
   using Choice = PlaceChoice::Kind;
   // The coordinator has ended; this is the next node.
-  EXPECT_EQ(choose_place(std::vector{at(Kind::refused), kSelf, at(Kind::standby)}, 1, 1s).kind, Choice::coordinate);
+  EXPECT_EQ(choose_place(std::vector{at(Kind::unreachable), kSelf, at(Kind::standby)}, 1, 1s).kind, Choice::coordinate);
   // An earlier node is alive, but has not detected it yet.
-  EXPECT_EQ(choose_place(std::vector{at(Kind::refused), at(Kind::standby), kSelf}, 1, 1s).kind, Choice::wait);
-  const auto join = choose_place(std::vector{at(Kind::refused), at(Kind::candidate), kSelf}, 1, 1s);
+  EXPECT_EQ(choose_place(std::vector{at(Kind::unreachable), at(Kind::standby), kSelf}, 1, 1s).kind, Choice::wait);
+  const auto join = choose_place(std::vector{at(Kind::unreachable), at(Kind::candidate), kSelf}, 1, 1s);
   EXPECT_EQ(join.kind, Choice::join);
   EXPECT_EQ(join.place, 1U);
   // A silent one is awaited, but not forever.

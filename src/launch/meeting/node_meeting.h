@@ -25,6 +25,8 @@ struct NodeRecord {
   std::string address;                // where its standby store listens, "host:port"; empty without one
   std::optional<int> node_rank = {};  // --node-rank, if given
   std::uint16_t rank_port = 0;        // reserved for rank 0, if the ranks serve their own store
+  std::int64_t started = 0;           // with `pid`, the launcher for all time (base/process_state.h)
+  std::string attester = {};          // where its guard attests its end, "host:port" (membership/attester.h)
 };
 
 // A round from the view of one node's launcher.

@@ -37,7 +37,7 @@ void NodeView::give_up_round() {
 }
 
 std::optional<Round> NodeView::enter_round() {
-  if (!mine_.wants_round || known_.round.number <= mine_.round) return std::nullopt;
+  if (!mine_.wants_round || known_.round.number <= mine_.round || is_forming()) return std::nullopt;
   auto round = round_of(mine_.record.id, known_.round.number, known_.restarts, known_.round.master, known_.round.nodes);
   if (!round) return std::nullopt;
   mine_.round = known_.round.number;
@@ -46,6 +46,7 @@ std::optional<Round> NodeView::enter_round() {
   mine_.failures.clear();
   events_.clear();
   reported_.clear();
+  find_losses(known_.round);  // since it was decided
   ++version_;
   return round;
 }
@@ -100,13 +101,27 @@ bool NodeView::offer_roster(const std::string& roster) {
 
 bool NodeView::takes_part() const { return mine_.round >= 0 && !mine_.wants_round && !mine_.left; }
 
+bool NodeView::accepts(const RoundRecord& round) const {
+  if (round.id == known_.round.id) return true;
+  const bool knows_established = round.base == known_.established.number ? round.base_id == known_.established.id
+                                                                         : round.base > known_.established.number;
+  return round.number > known_.round.number && knows_established;
+}
+
 void NodeView::apply(const JobState& state) {
-  if (state.term < known_.term || state.round.number < known_.round.number) return;
+  if (state.term < known_.term) return;
+  if (!accepts(state.round)) {
+    ++version_;
+    return;
+  }
   const RoundRecord before = known_.round;
-  const bool same_round = before.number == state.round.number;
+  const bool same_round = before.id == state.round.id;
   const std::uint64_t published_before = version_;
   if (known_.term != state.term || !same_round || known_.restarts != state.restarts) ++version_;
+  RoundRecord established =
+      known_.established.number > state.established.number ? known_.established : state.established;
   known_ = state;
+  known_.established = std::move(established);
   if (!takes_part()) return;
   if (known_.job.elastic && find_node(known_.round.nodes, mine_.record.id) != nullptr &&
       mine_.round != known_.round.number) {
@@ -177,7 +192,8 @@ void NodeView::set_address(const std::string& address) {
   ++version_;
 }
 
-NodeState NodeView::announcement(std::uint64_t connection, int coordinator_round) const {
+NodeState NodeView::announcement(std::uint64_t connection, const std::string& coordinator_round,
+                                 const std::string& coordinator_established) const {
   NodeState state = mine_;
   state.connection = connection;
   state.term = known_.term;
@@ -186,7 +202,9 @@ NodeState NodeView::announcement(std::uint64_t connection, int coordinator_round
   const auto counted = known_.counted.find(mine_.record.id);
   state.counted_asks = counted == known_.counted.end() ? 0 : counted->second;
   state.roster_number = roster_number_;
-  if (known_.round.number > coordinator_round) state.known_round = known_.round;
+  state.accepted = known_.round.id;
+  if (known_.round.id != coordinator_round) state.known_round = known_.round;
+  if (known_.established.id != coordinator_established) state.established = known_.established;
   return state;
 }
 

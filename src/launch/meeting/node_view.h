@@ -19,7 +19,7 @@ class NodeView {
   // --- for the caller
   void ask_for_round();
   void give_up_round();
-  // Enters the round that this node asked for, if it has begun and includes this node; nothing otherwise.
+  // Enters the round that this node asked for, if it is established and includes this node; nothing otherwise.
   std::optional<Round> enter_round();
   void add_failure(const RankFailure& failure);
   void set_finished();
@@ -34,17 +34,25 @@ class NodeView {
   bool offer_roster(const std::string& roster);
 
   // --- for the thread
-  // Takes over the coordinator's job state; ignores one that is older than the known one.
+  // Whether this node may accept the round: it is the known one, or newer and decided with knowledge of the newest
+  // established round that this node knows.
+  bool accepts(const RoundRecord& round) const;
+  // Takes over the coordinator's job state; ignores one that is older than the known one, and one whose round this node
+  // may not accept: the coordinator learns why from the next announcement. Write a round that includes this node into
+  // the roster before.
   void apply(const JobState& state);
   // The new address of this node's store.
   void set_address(const std::string& address);
-  // The announcement for a coordinator that knows the round `coordinator_round`.
-  NodeState announcement(std::uint64_t connection, int coordinator_round) const;
+  // The announcement for a coordinator that knows the round `coordinator_round`, and the established one with that id.
+  NodeState announcement(std::uint64_t connection, const std::string& coordinator_round,
+                         const std::string& coordinator_established) const;
   // Changes with every change of the announcement.
   std::uint64_t version() const { return version_; }
 
   const NodeState& mine() const { return mine_; }
   const JobState& known() const { return known_; }
+  // True while this node has accepted a round that is not established yet.
+  bool is_forming() const { return known_.round.id != known_.established.id; }
   const std::optional<std::string>& roster() const { return roster_; }
   std::int64_t newest_roster_number() const { return roster_number_; }
 

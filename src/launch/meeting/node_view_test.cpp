@@ -16,8 +16,11 @@ JobState job_state_of(int number, const std::vector<std::string>& ids, bool elas
   state.job.elastic = elastic;
   state.term = 1;
   state.official = true;
-  state.round = {.number = number, .master = "a:1", .nodes = {}};
+  state.round = {
+      .number = number, .id = "r" + std::to_string(number), .master = "a:1", .nodes = {}, .base = number - 1};
   for (const auto& id : ids) state.round.nodes.push_back(record(id));
+  state.round.base_id = number == 0 ? "" : "r" + std::to_string(number - 1);
+  state.established = state.round;
   return state;
 }
 
@@ -79,6 +82,47 @@ TEST(NodeView, AnOlderJobStateIsIgnored) {
   old_term.over = "old";
   view.apply(old_term);
   EXPECT_EQ(view.known().over, "");
+}
+
+TEST(NodeView, ARoundIsEnteredOnlyWhenItIsEstablished) {
+  auto state = job_state_of(3, {"a", "b"});
+  state.established = {.number = 2, .id = "r2"};
+  NodeView view(record("b"), {});
+  view.ask_for_round();
+  view.apply(state);
+  EXPECT_FALSE(view.enter_round());
+  EXPECT_EQ(view.announcement(1, "r3", "r2").accepted, "r3");
+  state.established = state.round;
+  view.apply(state);
+  EXPECT_TRUE(view.enter_round());
+}
+
+TEST(NodeView, OneRoundOfEachNumberIsAcceptedAndTheCoordinatorLearnsWhich) {
+  auto view = view_in(job_state_of(3, {"a", "b"}));
+  auto rival = job_state_of(3, {"b", "c"});
+  rival.round.id = "rival";
+  const auto version = view.version();
+  view.apply(rival);
+  EXPECT_EQ(view.known().round.id, "r3");
+  EXPECT_NE(view.version(), version);
+  EXPECT_EQ(view.announcement(1, "rival", "r2").known_round.id, "r3");
+  EXPECT_EQ(view.announcement(1, "r3", "r3").known_round.number, -1);
+}
+
+TEST(NodeView, ARoundThatDoesNotKnowTheNewestEstablishedOneIsRefused) {
+  auto view = view_in(job_state_of(3, {"a", "b"}));
+  auto other = job_state_of(5, {"b", "c"});
+  other.round.base = 2;
+  other.round.base_id = "r2";
+  view.apply(other);
+  EXPECT_EQ(view.known().round.id, "r3");
+  EXPECT_EQ(view.announcement(1, "r5", "r2").established.id, "r3");
+  // Another coordinator's state may be behind in what is established.
+  auto state = job_state_of(4, {"a", "b"});
+  state.established = {};
+  view.apply(state);
+  EXPECT_EQ(view.known().round.id, "r4");
+  EXPECT_EQ(view.known().established.id, "r3");
 }
 
 TEST(NodeView, ANodeThatTheOthersGaveUpDetectsIt) {

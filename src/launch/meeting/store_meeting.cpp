@@ -47,10 +47,15 @@ Result<std::unique_ptr<StoreMeeting>> StoreMeeting::open(StoreMeetingOptions opt
   auto own = open_own_store(options.endpoints, options.local_address, options.secret);
   if (!own.ok()) return own.status();
   options.self.address = own->address;
+  const auto place = parse_host_port(own->address);
+  if (!place.ok()) return place.status();
+  if (options.open_attester) {
+    auto attester = options.open_attester(place->host);
+    if (!attester.ok()) return attester.status();
+    options.self.attester = *std::move(attester);
+  }
   UniqueFd rank_port;
   if (!options.job.serve_store) {
-    const auto place = parse_host_port(own->address);
-    if (!place.ok()) return place.status();
     auto reserved = reserve_rank_port(place->host, 0);
     if (!reserved.ok()) return reserved.status();
     options.self.rank_port = reserved->port;

@@ -4,8 +4,9 @@
 // is lost the first living node of the last round, in its own store. Each node writes everything about itself under one
 // key there, and follows the *job state* that the coordinator publishes; so after the loss of the coordinator every
 // node writes the same again into the next one's store. A node whose connection its kernel closed is lost within two
-// ticks, a silent one after `silent_timeout`. The next round needs a quorum (membership/quorum.h) of the last one's
-// nodes. A node whose launcher's port refuses connections does not count, because it has ended.
+// ticks, a silent one after `silent_timeout`. The next round needs a quorum of the last one's nodes
+// (membership/succession.h). A node does not count if its guard attests its end (membership/attester.h). A round begins
+// when all of its nodes have accepted it.
 //
 // Threads: the caller's, and one that owns the connection and does all waiting for the network; they share a
 // NodeView under a mutex. The caller waits only in next_round(), until its deadline, in count_restart(), for at
@@ -13,6 +14,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,7 +31,10 @@ struct StoreMeetingOptions {
   std::vector<HostPort> endpoints;  // at least one; port 0 only if this host serves it
   std::string local_address = {};   // interface or address of this host for its own store; empty: automatic
   JobConfig job = {};
-  NodeRecord self = {};  // without address and rank_port, which open() sets
+  NodeRecord self = {};     // without address, rank_port and attester, which open() sets
+  std::string roster = {};  // where this node writes the rounds that it accepts (membership/roster.h); empty: nowhere
+  // Opens the attester of this node on an address of this host and returns "host:port"; null: nothing attests its end.
+  std::function<Result<std::string>(const std::string& host)> open_attester = nullptr;
   Secret secret = {};
   std::chrono::milliseconds last_call_timeout{30'000};  // how long to wait for more nodes once MIN are present
   std::chrono::milliseconds silent_timeout{10'000};     // a node or coordinator that is silent this long is lost

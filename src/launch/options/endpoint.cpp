@@ -1,9 +1,7 @@
 #include "launch/options/endpoint.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 
-#include <cerrno>
 #include <utility>
 
 #include "base/log.h"
@@ -73,11 +71,6 @@ Result<OwnStore> open_standby(const HostPort& towards, const std::string& local_
 
 }  // namespace
 
-std::string to_string(const HostPort& place) {
-  return place.host.find(':') == std::string::npos ? fmt::format("{}:{}", place.host, place.port)
-                                                   : fmt::format("[{}]:{}", place.host, place.port);
-}
-
 Result<std::vector<HostPort>> parse_endpoints(const std::string& text, std::uint16_t default_port) {
   std::vector<HostPort> endpoints;
   std::size_t begin = 0;
@@ -133,22 +126,6 @@ Result<OwnStore> open_own_store(const std::vector<HostPort>& endpoints, const st
 bool is_on_this_host(const HostPort& endpoint) {
   auto addresses = resolve(endpoint.host, 0);
   return addresses.ok() && listen_on(addresses->front()).ok();
-}
-
-bool port_refuses(const std::string& address, Deadline deadline) {
-  const auto place = parse_host_port(address);
-  if (!place.ok()) return false;
-  const auto addresses = resolve(place->host, place->port);
-  if (!addresses.ok()) return false;
-  const SocketAddress& target = addresses->front();
-  const UniqueFd fd(::socket(target.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.valid()) return false;
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&target.storage), target.length) == 0) return false;
-  if (errno != EINPROGRESS) return errno == ECONNREFUSED;
-  if (!wait_ready(fd.get(), POLLOUT, deadline).ok()) return false;
-  int error = 0;
-  socklen_t size = sizeof(error);
-  return ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == ECONNREFUSED;
 }
 
 }  // namespace lockstep::launch

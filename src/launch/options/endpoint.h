@@ -17,9 +17,6 @@ namespace lockstep::launch {
 // One or more, separated by commas; `default_port` if a port is missing. invalid_argument names the invalid one.
 Result<std::vector<HostPort>> parse_endpoints(const std::string& text, std::uint16_t default_port);
 
-// "host:port", IPv6 in brackets.
-std::string to_string(const HostPort& place);
-
 struct OwnStore {
   std::unique_ptr<TcpStoreServer> server;
   std::string address;  // "host:port", numeric
@@ -39,9 +36,5 @@ Result<OwnStore> take_over_endpoint(const std::vector<HostPort>& endpoints, cons
 
 // True if an endpoint is an address of this host. May block in the resolver.
 bool is_on_this_host(const HostPort& endpoint);
-
-// True if the host answers that no process is listening on `address` ("host:port", numeric): the process has ended.
-// False if one is, or if nothing is known at the deadline.
-bool port_refuses(const std::string& address, Deadline deadline);
 
 }  // namespace lockstep::launch

@@ -1,28 +1,46 @@
-// Ends what is left of the ranks when their launcher is killed.
+// Ends what is left of the ranks when their launcher is killed, and attests their end and that of the launcher.
 //
 // The kernel kills each rank with its launcher (PR_SET_PDEATHSIG), but not the processes that a rank started. The
 // guard is a small process in a session of its own that knows the process group of every rank; when the launcher
 // ends, for whatever reason, it kills the groups and removes the launcher's folder. Not covered: a process that left
 // its rank's group by itself (setsid, setpgid), and the death of the guard before the launcher.
+//
+// In a job of several nodes it also serves the site's attester (membership/attester.h) from the start. After the end of
+// the launcher it waits until that and the ranks have really ended, attests it, and stays for GuardOptions::stay so
+// that the other nodes can ask.
 #pragma once
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <string>
 
 #include "base/unique_fd.h"
+#include "lockstep/base/secret.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::launch {
 
+struct GuardOptions {
+  std::string folder;  // of the launcher; removed when the launcher was killed
+  // What the ranks, and the launcher itself, have accepted (membership/roster.h).
+  std::string rank_roster = {};
+  std::string node_roster = {};
+  Secret secret = {};  // of the attester
+  std::chrono::milliseconds stay{10'000};
+};
+
 class Guard {
  public:
-  // Forks: call it before this process has threads. `folder` is removed when the launcher was killed.
-  static Result<Guard> start(const std::string& folder);
+  // Forks: call it before this process has threads.
+  static Result<Guard> start(const GuardOptions& options);
   Guard(Guard&&) noexcept = default;
   Guard& operator=(Guard&&) = delete;
   // Ends the guard, which then does nothing.
   ~Guard();
+
+  // Serves the attester on a new port of `host`, an address of this machine; returns its address, "host:port".
+  Result<std::string> open_attester(const std::string& host) const;
 
   // The descriptor for add(), which a child calls between fork and exec.
   int fd() const { return link_.get(); }

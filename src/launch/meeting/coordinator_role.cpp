@@ -1,0 +1,71 @@
+#include "launch/meeting/coordinator_role.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "membership/attester.h"
+#include "store/read_now.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::chrono::milliseconds kAttesterTimeout{300};
+
+}  // namespace
+
+CoordinatorRole::CoordinatorRole(const Options& options, JobState known, std::shared_ptr<Store> store)
+    : options_(options),
+      store_(std::move(store)),
+      coordinator_(options.self, options.job, std::move(known), options.coordinator, Coordinator::Clock::now()) {}
+
+Status CoordinatorRole::update() {
+  const auto pairs = store_->list(kLaunchPrefix, deadline());
+  if (!pairs.ok()) return pairs.status();
+  const auto find_end = [this](const NodeRecord& node) -> std::optional<membership::Generation> {
+    auto attestation =
+        membership::find_attestation(member_of(node), "", "", options_.secret, Deadline::after(kAttesterTimeout));
+    if (!attestation) return std::nullopt;
+    return std::move(attestation->newest);
+  };
+  coordinator_.update(*pairs, Coordinator::Clock::now(), find_end);
+  LOCKSTEP_RETURN_IF_ERROR(collect_roster());
+  return publish();
+}
+
+Status CoordinatorRole::publish() {
+  for (const auto& [id, reason] : coordinator_.refusals()) {
+    if (written_refusals_.contains(id)) continue;
+    log_warn("{}", reason);
+    LOCKSTEP_RETURN_IF_ERROR(store_->set(kRefusedPrefix + id, reason, deadline()));
+    written_refusals_[id] = reason;
+  }
+  const std::string state = format(job_state());
+  if (state != written_state_) {
+    LOCKSTEP_RETURN_IF_ERROR(store_->set(kJobStateKey, state, deadline()));
+    written_state_ = state;
+    ++version_;
+  }
+  return store_->set(kStampKey, fmt::format("{}/{} {}", options_.self.id, version_, ++beat_), deadline());
+}
+
+Status CoordinatorRole::collect_roster() {
+  const auto [node, number] = coordinator_.newest_roster();
+  if (number <= job_state().roster_number) return {};
+  const auto roster = read_now(*store_, kRosterPrefix + node, deadline());
+  if (!roster.ok()) return roster.status();
+  if (!*roster || roster_number(**roster) < number) return {};  // it has not arrived yet
+  LOCKSTEP_RETURN_IF_ERROR(store_->set(kRosterKey, **roster, deadline()));
+  coordinator_.set_roster_number(roster_number(**roster));
+  return {};
+}
+
+void CoordinatorRole::step_down() {
+  for (const auto& key : {kJobStateKey, kStampKey}) {
+    const auto removed = store_->remove(key, deadline());
+    if (!removed.ok()) log_warn("cannot hand over to another coordinator: {}", removed.status().message());
+  }
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,371 @@
+#include "simulation/node_history.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "base/process_state.h"
+#include "base/random.h"
+#include "launch/meeting/store_meeting.h"
+#include "lockstep/base/secret.h"
+#include "membership/attester.h"
+#include "membership/quorum.h"
+#include "membership/roster.h"
+#include "simulation/network.h"
+#include "simulation/process.h"
+
+namespace lockstep::simulation {
+namespace {
+
+using namespace std::chrono_literals;
+using launch::MeetingEvent;
+using launch::Round;
+using launch::StoreMeeting;
+
+constexpr const char* kSecretText = "0123456789abcdef0123456789abcdef";
+constexpr std::uint16_t kPort = 29400;
+constexpr Time kFaultsBegin = 4 * kSecond;
+constexpr Time kFaultsEnd = 30 * kSecond;
+constexpr Time kCalm = 90 * kSecond;
+constexpr Time kStepTime = 50 * kMillisecond;
+constexpr int kEnoughSteps = 20;
+
+class NodeHistory {
+ public:
+  NodeHistory(std::uint64_t seed, const HistoryOptions& options)
+      : options_(options), simulation_(seed, options.verbose), random_(simulation_.random()) {}
+  Outcome run();
+
+ private:
+  struct Node {
+    int host = 0;
+    Process* launcher = nullptr;
+    Process* guard = nullptr;
+    std::string attester = {};           // where the guard listens; empty: not yet
+    std::string roster = {};             // of the launcher
+    std::optional<Round> round = {};     // in which its ranks are
+    std::set<std::string> stopped = {};  // rounds in which they were
+  };
+  void plan();
+  void start_node(int host);
+  void run_launcher(Node& node);
+  void run_guard(Node& node);
+  void work(Node& node, StoreMeeting& meeting);
+  void train();
+  bool has_stopped_elsewhere(const Round& round);
+  bool trains(const Round& round);
+  bool is_another_job(const Round& round);
+  void fault();
+  void cut(Link link);
+  void schedule_faults();
+  bool can_continue();
+  std::vector<Node*> living();
+
+  const HistoryOptions options_;
+  Simulation simulation_;
+  Random& random_;
+  int hosts_ = 2;
+  bool restarts_ = false;  // launchers that ended are replaced
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::map<std::string, Node*> by_id_;
+  std::string violation_;
+  std::int64_t steps_ = 0;
+  int newest_number_ = -1;
+  std::string newest_round_;             // its identity
+  std::set<std::string> trained_ids_;    // of all nodes that have trained
+  bool another_job_ = false;             // the history ends there
+  membership::Generation trained_ = {};  // the same round
+  bool calm_ = false;
+};
+
+// Two rounds of one number are different if they have different nodes.
+std::string identity(const Round& round) {
+  std::string text = fmt::format("{}", round.number);
+  for (const auto& node : round.nodes) text += " " + node.id;
+  return text;
+}
+
+void NodeHistory::plan() {
+  hosts_ = static_cast<int>(random_.between(2, 4));
+  restarts_ = random_.one_in(2);
+}
+
+void NodeHistory::start_node(int host) {
+  nodes_.push_back(std::make_unique<Node>());
+  Node& node = *nodes_.back();
+  node.host = host;
+  node.roster = fmt::format("/run/rounds-{}", nodes_.size());
+  const std::map<std::string, std::string> environment = {{"LOCKSTEP_SECRET", kSecretText}};
+  const auto start = [&](const char* what, std::function<void()> body) {
+    Process& process = simulation_.start(simulation_.host(host), fmt::format("{}{}", what, nodes_.size() - 1),
+                                         environment, std::move(body));
+    process.set_clock(1 + static_cast<double>(random_.between(-200, 200)) * 1e-6, random_.below(1000 * kSecond));
+    return &process;
+  };
+  node.launcher = start("launcher", [this, &node] { run_launcher(node); });
+  node.guard = start("guard", [this, &node] { run_guard(node); });
+}
+
+void NodeHistory::run_guard(Node& node) {
+  const Secret secret = value_or_throw(Secret::from_environment());
+  const auto attester = value_or_throw(
+      membership::Attester::open({.host = simulation_.host(node.host).address_text(), .secret = secret}));
+  node.attester = attester->address();
+  while (node.launcher->alive()) std::this_thread::sleep_for(10ms);
+  while (!attester->attest(node.launcher->identity(), node.roster).ok()) std::this_thread::sleep_for(100ms);
+  while (true) std::this_thread::sleep_for(1h);
+}
+
+void NodeHistory::run_launcher(Node& node) {
+  launch::StoreMeetingOptions options;
+  for (int host = 0; host < hosts_; ++host) {
+    options.endpoints.push_back({.host = simulation_.host(host).address_text(), .port = kPort});
+  }
+  options.job = {.run_id = "job", .min_nodes = restarts_ ? hosts_ / 2 + 1 : 1, .max_nodes = hosts_};
+  const ProcessIdentity process = this_process();
+  options.self = {
+      .id = random_hex(8), .host = simulation_.host(node.host).name, .pid = process.pid, .nproc = 1, .address = {}};
+  options.self.started = process.started;
+  options.secret = value_or_throw(Secret::from_environment());
+  options.last_call_timeout = 1s;
+  options.silent_timeout = 3s;
+  options.linger = 1s;
+  options.roster = node.roster;
+  options.open_attester = [&node](const std::string&) -> Result<std::string> {
+    while (node.attester.empty()) std::this_thread::sleep_for(1ms);
+    return node.attester;
+  };
+  by_id_[options.self.id] = &node;
+  const auto meeting = value_or_throw(StoreMeeting::open(options));
+  while (true) {
+    const auto round = meeting->next_round(Deadline::after(10min), nullptr);
+    if (!round.ok()) {
+      simulation_.log(round.status().to_string());
+      return;
+    }
+    simulation_.log(fmt::format("enters round {}", identity(*round)));
+    node.round = *round;
+    work(node, *meeting);
+    node.stopped.insert(identity(*node.round));
+    node.round.reset();
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(random_.between(0, 200'000)));  // until its ranks have stopped
+  }
+}
+
+// Returns when this node has to meet the others again.
+void NodeHistory::work(Node& node, StoreMeeting& meeting) {
+  const Time fails = calm_ || !random_.one_in(4) ? kNever : simulation_.now() + random_.below(10 * kSecond);
+  while (true) {
+    const MeetingEvent event = meeting.poll();
+    if (event.kind == MeetingEvent::Kind::rank_failed || event.kind == MeetingEvent::Kind::node_lost) return;
+    if (simulation_.now() >= fails || has_stopped_elsewhere(*node.round)) {
+      launch::RankFailure failure;
+      failure.exit_code = 1;
+      (void)meeting.report_failure(failure);
+      return;
+    }
+    std::this_thread::sleep_for(20ms);
+  }
+}
+
+// A node stopped its ranks of this round: those of the others fail.
+bool NodeHistory::has_stopped_elsewhere(const Round& round) {
+  return std::ranges::any_of(round.nodes, [&](const auto& record) {
+    const Node& node = *by_id_.at(record.id);
+    return node.stopped.contains(identity(round)) && node.launcher->alive();
+  });
+}
+
+bool NodeHistory::trains(const Round& round) {
+  const auto is_in = [&](const launch::NodeRecord& record) {
+    const Node& node = *by_id_.at(record.id);
+    return node.launcher->alive() && node.round && identity(*node.round) == identity(round);
+  };
+  if (!std::ranges::all_of(round.nodes, is_in)) return false;
+  for (const auto& one : round.nodes) {
+    for (const auto& two : round.nodes) {
+      const Host &from = simulation_.host(by_id_.at(one.id)->host), &to = simulation_.host(by_id_.at(two.id)->host);
+      if (simulation_.network().link(from, to) != Link::open) return false;
+    }
+  }
+  return true;
+}
+
+// MIN launchers that can know nothing of the job start it again: that is another job (docs/nodes.md, Limits).
+bool NodeHistory::is_another_job(const Round& round) {
+  const auto is_known = [&](const auto& record) { return trained_ids_.contains(record.id); };
+  const bool is_other = !trained_ids_.empty() && std::ranges::none_of(round.nodes, is_known);
+  for (const auto& record : round.nodes) trained_ids_.insert(record.id);
+  return is_other;
+}
+
+// Every round that can train commits a step.
+void NodeHistory::train() {
+  std::set<std::string> done;
+  for (const auto& node : nodes_) {
+    if (!node->round || !node->launcher->alive() || done.contains(identity(*node->round))) continue;
+    const Round& round = *node->round;
+    if (!trains(round)) continue;
+    done.insert(identity(round));
+    ++steps_;
+    if (is_another_job(round)) {
+      another_job_ = true;
+      return simulation_.scheduler()->stop();
+    }
+    const bool is_older = round.number < newest_number_;
+    const bool is_rival = round.number == newest_number_ && identity(round) != newest_round_;
+    if ((is_older || is_rival) && violation_.empty()) {
+      violation_ = fmt::format("two lineages: round [{}] trains at {:.3f}, after round [{}]", identity(round),
+                               static_cast<double>(simulation_.now()) / kSecond, newest_round_);
+    }
+    if (round.number <= newest_number_) continue;
+    newest_number_ = round.number;
+    newest_round_ = identity(round);
+    trained_ = {.number = round.number + 1, .id = newest_round_, .members = {}};
+    for (const auto& record : round.nodes) trained_.members.push_back({.id = record.id});
+  }
+  if (!violation_.empty()) return simulation_.scheduler()->stop();
+  simulation_.scheduler()->after(kStepTime, [this] { train(); });
+}
+
+std::vector<NodeHistory::Node*> NodeHistory::living() {
+  std::vector<Node*> result;
+  for (const auto& node : nodes_) {
+    if (node->launcher->alive()) result.push_back(node.get());
+  }
+  return result;
+}
+
+void NodeHistory::cut(Link link) {
+  const int one = static_cast<int>(random_.below(hosts_));
+  const int two = (one + 1 + static_cast<int>(random_.below(hosts_ - 1))) % hosts_;
+  const bool both = !random_.one_in(3), whole = random_.one_in(2);
+  const auto set = [this, one, two, both, whole](Link state) {
+    for (int other = 0; other < hosts_; ++other) {
+      if (other == one || (!whole && other != two)) continue;
+      simulation_.network().set_link(simulation_.host(one), simulation_.host(other), state);
+      if (both) simulation_.network().set_link(simulation_.host(other), simulation_.host(one), state);
+    }
+  };
+  simulation_.log(fmt::format("--- {} between {} and {}{}", link == Link::drop ? "drops" : "rejects", one,
+                              whole ? -1 : two, both ? "" : " (one way)"));
+  set(link);
+  simulation_.scheduler()->after(random_.between(100, 20'000) * kMillisecond, [this, set] {
+    if (calm_) return;
+    simulation_.log("--- the link is open again");
+    set(Link::open);
+  });
+}
+
+void NodeHistory::fault() {
+  const std::vector<Node*> nodes = living();
+  if (calm_ || nodes.empty()) return;
+  Node* const victim = nodes.at(static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(nodes.size()))));
+  Process* const launcher = victim->launcher;
+  const Time pause = random_.between(50, random_.one_in(3) ? 20'000 : 4'000) * kMillisecond;
+  const auto stop = [this, launcher, pause] {
+    launcher->stop();
+    simulation_.scheduler()->after(pause, [launcher] { launcher->resume(); });
+  };
+  const auto kill = [this, victim, pause] {
+    victim->launcher->kill("killed");
+    if (restarts_) {
+      simulation_.scheduler()->after(pause, [this, victim] { start_node(victim->host); });
+    }
+  };
+  switch (random_.below(10)) {
+    case 0: kill(); break;
+    case 1: launcher->at_operation(random_.between(1, 400), kill); break;
+    case 2: stop(); break;
+    case 3: launcher->at_operation(random_.between(1, 400), stop); break;
+    case 4: cut(Link::drop); break;
+    case 5:
+    case 6:
+    case 7: cut(options_.rejects ? Link::reject : Link::drop); break;
+    case 8:  // a whole host: nothing is left to attest anything
+      victim->guard->kill("killed");
+      kill();
+      break;
+    case 9:
+      launcher->host().disk_full = true;
+      simulation_.scheduler()->after(pause, [launcher] { launcher->host().disk_full = false; });
+      break;
+  }
+}
+
+void NodeHistory::schedule_faults() {
+  Time when = kFaultsBegin;
+  const std::int64_t faults = random_.between(1, 8);
+  for (std::int64_t i = 0; i < faults && when < kFaultsEnd; ++i) {
+    simulation_.scheduler()->at(when, [this] { fault(); });
+    when += random_.one_in(3) ? random_.below(12 * kSecond) : random_.below(1500 * kMillisecond);
+  }
+}
+
+// The living launchers are a quorum of the newest round that any launcher has accepted, and of the newest that trained.
+bool NodeHistory::can_continue() {
+  std::set<std::string> living, ended;
+  for (const auto& [id, node] : by_id_) {
+    if (node->launcher->alive()) living.insert(id);
+    if (!node->launcher->alive() && node->guard->alive()) ended.insert(id);
+  }
+  std::vector<membership::Generation> newest;
+  for (int host = 0; host < hosts_; ++host) {
+    for (const auto& [path, inode] : simulation_.host(host).files) {
+      const auto roster = membership::parse_roster(inode->data);
+      if (!roster.ok() || path.find(".new.") != std::string::npos) continue;
+      if (!newest.empty() && roster->generation.number < newest.front().number) continue;
+      if (!newest.empty() && roster->generation.number > newest.front().number) newest.clear();
+      newest.push_back(roster->generation);
+    }
+  }
+  newest.push_back(trained_);
+  const int min_nodes = restarts_ ? hosts_ / 2 + 1 : 1;
+  return static_cast<int>(living.size()) >= min_nodes && std::ranges::all_of(newest, [&](const auto& generation) {
+           return membership::count_quorum(generation.ids(), ended, living).reached;
+         });
+}
+
+Outcome NodeHistory::run() {
+  plan();
+  for (int host = 0; host < hosts_; ++host) simulation_.add_host(fmt::format("host{}", host));
+  for (int host = 0; host < hosts_; ++host) start_node(host);
+  schedule_faults();
+  simulation_.scheduler()->at(kSecond, [this] { train(); });
+  simulation_.scheduler()->run(kFaultsEnd);
+  calm_ = true;
+  simulation_.log("--- calm");
+  simulation_.network().heal();
+  for (int host = 0; host < hosts_; ++host) simulation_.host(host).disk_full = false;
+  for (const auto& process : simulation_.processes()) {
+    process->forget_trigger();
+    process->resume();
+  }
+  if (steps_ == 0) violation_ = "no round has trained before the first fault";
+  const bool can_go_on = can_continue();
+  const std::int64_t before = steps_;
+  for (Time end = kFaultsEnd; violation_.empty() && !another_job_ && end < kFaultsEnd + kCalm;) {
+    simulation_.scheduler()->run(end += 5 * kSecond);
+    if (steps_ > before + kEnoughSteps) break;
+  }
+  if (violation_.empty() && !another_job_ && can_go_on && steps_ == before) {
+    violation_ = fmt::format("no progress: the living nodes are a quorum, and connected for {} s", kCalm / kSecond);
+  }
+  return {.violation = violation_,
+          .steps = steps_,
+          .finished = false,
+          .switches = simulation_.scheduler()->switches(),
+          .virtual_seconds = static_cast<double>(simulation_.now()) / kSecond};
+}
+
+}  // namespace
+
+Outcome run_node_history(std::uint64_t seed, const HistoryOptions& options) { return NodeHistory(seed, options).run(); }
+
+}  // namespace lockstep::simulation
