@@ -38,7 +38,7 @@ std::optional<Attestation> ask_attester(const Member& member, const Secret& secr
 
 }  // namespace
 
-Result<std::unique_ptr<Attester>> Attester::open(TcpStoreServerOptions options) {
+Result<std::unique_ptr<Attester>> Attester::open(StoreServerOptions options) {
   const Secret secret = options.secret;
   auto server = TcpStoreServer::start(std::move(options));
   if (!server.ok()) return server.status().with_context("opening the attester");

@@ -31,7 +31,7 @@ struct Attestation {
 class Attester {
  public:
   // Serves on the given address until destroyed.
-  static Result<std::unique_ptr<Attester>> open(TcpStoreServerOptions options);
+  static Result<std::unique_ptr<Attester>> open(StoreServerOptions options);
   // The one that another process serves at `address`.
   static Result<std::unique_ptr<Attester>> connect(const std::string& address, const Secret& secret, Deadline deadline);
   const std::string& address() const { return address_; }
