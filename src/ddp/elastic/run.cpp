@@ -4,12 +4,15 @@
 #include <torch/optim/optimizer.h>
 #include <xxhash.h>
 
+#include <chrono>
+
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "ddp/elastic/elastic_state.h"
 #include "ddp/elastic/running.h"
 #include "ddp/group/default_group.h"
 #include "elastic/participant.h"
+#include "lockstep/base/deadline.h"
 #include "lockstep/ddp/init.h"
 
 namespace lockstep::elastic {
@@ -80,7 +83,12 @@ std::vector<Possession> gather_possessions(ProcessGroup& group, const detail::El
 // Collective: all ranks continue from the state of `source`. `expected`: the members' steps differ, so states do, too.
 void equalise_states(ProcessGroup& group, detail::ElasticState& state, int source, bool expected,
                      std::int64_t generation) {
+  const auto began = Deadline::Clock::now();
+  const auto milliseconds_since = [](Deadline::Clock::time_point time) {
+    return std::chrono::duration<double, std::milli>(Deadline::Clock::now() - time).count();
+  };
   const std::vector<Possession> possessions = gather_possessions(group, state);
+  const double compared = milliseconds_since(began);
   const Possession& right = possessions[static_cast<std::size_t>(source)];
   if (right.has_state == 0) {
     throw Error({StatusCode::internal, fmt::format("rank {} is to send its state, but has none", source)});
@@ -106,6 +114,9 @@ void equalise_states(ProcessGroup& group, detail::ElasticState& state, int sourc
   if (group.rank() != source && static_cast<std::int64_t>(state.hash()) != right.hash) {
     throw Error({StatusCode::internal, fmt::format("the state that rank {} sent has arrived changed", source)});
   }
+  if (receivers.empty()) return;
+  log_info("{} the state after {:.0f} ms, of which {:.0f} ms until all ranks had compared theirs",
+           group.rank() == source ? "sent" : "received", milliseconds_since(began), compared);
 }
 
 // True: the training is over. False: the ranks change. Throws what the training threw if no peer was lost.

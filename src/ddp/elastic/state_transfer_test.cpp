@@ -28,20 +28,20 @@ using ::testing::HasSubstr;
 // Shapes and types depend on `shape_seed`, values on `value_seed`.
 struct RandomModel : torch::nn::Module {
   RandomModel(unsigned shape_seed, unsigned value_seed) : shapes(shape_seed), values(value_seed) {
-    register_parameter("weight", normal({4, 3}));  // two that LBFGS accepts
-    register_parameter("bias", normal({3}));
-    register_parameter("transposed", normal({5, 2}).t());
+    register_parameter("weight", random_values({4, 3}));  // two that LBFGS accepts
+    register_parameter("bias", random_values({3}));
+    register_parameter("transposed", random_values({5, 2}).t());
     const int more = static_cast<int>(shapes() % 6);
     for (int i = 0; i < more; ++i) {
-      const at::Tensor tensor = normal(random_shape());
+      const at::Tensor tensor = random_values(random_shape());
       register_parameter("more" + std::to_string(i), shapes() % 3 == 0 ? tensor.to(torch::kDouble) : tensor);
     }
-    if (shapes() % 3 == 0) register_parameter("large", normal({300, 1000}));
-    if (shapes() % 3 == 0) register_parameter("larger", normal({1100, 1000}));
+    if (shapes() % 3 == 0) register_parameter("large", random_values({300, 1000}));
+    if (shapes() % 3 == 0) register_parameter("larger", random_values({1100, 1000}));
     const int buffers = static_cast<int>(shapes() % 4);
     for (int i = 0; i < buffers; ++i) {
       const at::ScalarType types[] = {at::kHalf, at::kBool, at::kLong, at::kByte, at::kBFloat16};
-      register_buffer("buffer" + std::to_string(i), normal(random_shape()).to(types[shapes() % 5]));
+      register_buffer("buffer" + std::to_string(i), random_values(random_shape()).to(types[shapes() % 5]));
     }
   }
 
@@ -50,11 +50,10 @@ struct RandomModel : torch::nn::Module {
     for (std::int64_t& size : shape) size = static_cast<std::int64_t>(shapes() % 9);  // 0, too
     return shape;
   }
-  at::Tensor normal(const std::vector<std::int64_t>& shape) {
+  at::Tensor random_values(const std::vector<std::int64_t>& shape) {
     const at::Tensor tensor = at::empty(shape);
-    std::normal_distribution<float> distribution;
-    for (std::int64_t i = 0; i < tensor.numel(); ++i) tensor.data_ptr<float>()[i] = distribution(values);
-    return tensor;
+    const auto phase = static_cast<double>(values() % 1000);
+    return torch::arange(tensor.numel()).mul(0.37).add(phase).sin().to(torch::kFloat).reshape(shape);
   }
 
   std::mt19937 shapes, values;
@@ -106,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, StateTransfer, ::testing::ValuesIn(optimizer_kin
 // Rank 1 has the state of the source, rank 2; rank 0 has none; rank 3 has an older one.
 TEST_P(StateTransfer, WhatArrivesAndTheStepAfterItAreEqualBitForBit) {
   run_ranks(4, [&](const Group& group) {
-    for (unsigned seed = 1; seed <= 8; ++seed) {
+    for (unsigned seed = 1; seed <= 5; ++seed) {
       const bool has_it = group->rank() == 1 || group->rank() == 2;
       Training training(GetParam(), seed, has_it ? 100 : group->rank(), group->rank() == 0 ? -1 : 0);
       training.content.sampler = DistributedSamplerState{.seed = 4, .dataset_size = 1000};
