@@ -9,7 +9,11 @@ std::string describe(const OpDescriptor& op) {
   std::string arguments = fmt::format("count {}, {}", op.count, to_string(op.dtype));
   if (reduces(op.kind)) arguments += fmt::format(", {}", to_string(op.op));
   if (op.root >= 0) arguments += fmt::format(", root {}", op.root);
-  if (op.digest != 0) arguments += fmt::format(", counts digest {:08x}", op.digest & 0xffffffffU);
+  if (op.digest != 0 && op.kind == OperationKind::all_gather_v) {
+    arguments += fmt::format(", counts digest {:08x}", op.digest & 0xffffffffU);
+  } else if (op.digest != 0) {
+    arguments += fmt::format(", label {}", op.digest);
+  }
   return fmt::format("{}({}) #{}", to_string(op.kind), arguments, op.sequence);
 }
 

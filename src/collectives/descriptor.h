@@ -20,7 +20,7 @@ struct OpDescriptor {
   std::uint64_t count = 0;      // elements per rank: all_reduce, reduce, broadcast: of the buffer;
                                 // all_gather, gather: of the input; reduce_scatter, scatter: of the
                                 // output; all_to_all: per pair; all_gather_v: the sum
-  std::uint64_t digest = 0;     // all_gather_v: hash of the counts
+  std::uint64_t digest = 0;     // all_gather_v: hash of the counts; others: the label (Operation::tag)
 
   friend bool operator==(const OpDescriptor&, const OpDescriptor&) = default;
 };

@@ -26,6 +26,7 @@ class RequestMaker {
 
   IssuedCollective make() {
     issued_.call.descriptor.kind = operation_.kind;
+    issued_.call.descriptor.digest = static_cast<std::uint32_t>(operation_.tag);
     switch (operation_.kind) {
       case OperationKind::barrier: break;
       case OperationKind::all_reduce: all_reduce(); break;

@@ -209,6 +209,21 @@ TEST(CommunicatorErrors, DifferentOperationsFailOnAllRanksAndNameBothSides) {
   });
 }
 
+TEST(CommunicatorErrors, OperationsThatDifferOnlyInTheirLabelAreDifferent) {
+  on_all_ranks(Communicator::create_threads(2, {.timeout = 20s}), [](Communicator& group) {
+    std::vector<float> data(10, 1);
+    Operation operation = Operation::all_reduce({data.data(), data.size(), DType::f32});
+    operation.tag = 7;
+    group.submit(operation).wait();
+    EXPECT_EQ(data[0], 2) << "the same label on all ranks";
+    operation.tag = group.rank();
+    const Status status = error_of([&] { group.submit(operation).wait(); });
+    EXPECT_EQ(status.code(), StatusCode::mismatch) << status.to_string();
+    EXPECT_NE(status.message().find("rank 1 called all_reduce(count 10, f32, sum, label 1) #2"), std::string::npos)
+        << status.message();
+  });
+}
+
 TEST(CommunicatorErrors, AMismatchReportsWhatWasCalledBefore) {
   const auto message_after = [](int barriers) {
     std::string message;

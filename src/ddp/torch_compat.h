@@ -81,9 +81,20 @@ inline NodePointer existing_accumulator(const at::Tensor& parameter) {
 
 // Calls `function` whenever backward reaches the operation that computed `output`, which must not be a leaf. On the
 // operation rather than the tensor: LibTorch 1.13 crashes if a tensor that was changed in place through a view has
-// retain_grad() and a hook.
-inline void when_backward_reaches(const at::Tensor& output, std::function<void()> function) {
-  output.grad_fn()->add_pre_hook(std::make_unique<PreHook>(std::move(function)));
+// retain_grad() and a hook. If the output is a view, also on the operation that computed what it is a view of: a
+// program that changes the view in place replaces the view's own node. May call it twice.
+inline void when_backward_reaches(const at::Tensor& output, const std::function<void()>& function) {
+  output.grad_fn()->add_pre_hook(std::make_unique<PreHook>(function));
+  if (!output.is_view()) return;
+  const auto& viewed = output._base().grad_fn();
+  if (viewed && viewed != output.grad_fn()) viewed->add_pre_hook(std::make_unique<PreHook>(function));
+}
+
+// How many PostHooks a node has.
+inline std::size_t count_post_hooks(const torch::autograd::Node& node) {
+  std::size_t count = 0;
+  for (const auto& hook : node.post_hooks()) count += dynamic_cast<const PostHook*>(hook.get()) != nullptr ? 1 : 0;
+  return count;
 }
 
 // True in a hook of backward(), which fills every .grad; false in one of autograd::grad() or backward(inputs).

@@ -43,7 +43,7 @@ struct Operation {
   Buffer output = {};
   ReduceOp op = ReduceOp::sum;               // of the kinds that reduce
   int peer = -1;                             // the root, the destination of a send, or the source of a recv
-  int tag = 0;                               // of send and recv
+  int tag = 0;                               // of send and recv; of a collective: a label, the same on all ranks
   std::span<const std::size_t> counts = {};  // of all_gather_v: elements from each rank
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 

@@ -13,15 +13,16 @@
 namespace lockstep {
 
 struct DdpOptions {
-  // Null: the default group.
+  // Null: the default group. If one loss depends on several models, and ranks may reach them in different orders
+  // (unused outputs or parameters), give each a group of its own (new_group()): on one group that is a mismatch error.
   std::shared_ptr<ProcessGroup> process_group = nullptr;
   // Small gradients of one type and device are reduced together, in buckets of at most about this size; the first
   // bucket is smaller, so that communication starts early. A gradient of 1 MiB or more (on a GPU: of this size or more)
   // has a bucket of its own and is reduced in place.
   double bucket_cap_mb = 25;
   double first_bucket_mb = 1;
-  // Take buffers (running statistics of batch norm) from rank 0 before each training forward, except while another
-  // forward waits for its backward, and before the first forward without gradients after training.
+  // Take buffers (running statistics of batch norm) from rank 0 before each training forward, and before the first
+  // forward without gradients after training. A rank on which another forward waits for its backward keeps its own.
   bool broadcast_buffers = true;
   // Check that all ranks have the same model, then take parameters and buffers from rank 0.
   bool init_sync = true;

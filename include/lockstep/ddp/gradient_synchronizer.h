@@ -65,9 +65,9 @@ class GradientSynchronizer {
   // This rank's number of samples in the next forward (sample_weighted).
   void set_sample_count(std::int64_t samples);
 
-  // While it exists, gradients of the forwards made only accumulate, whenever their backward runs (as in PyTorch); so
-  // do those of a backward without a forward. The backward of the next forward outside of it averages everything that
-  // was accumulated.
+  // While any of them exists, gradients of the forwards made only accumulate, whenever their backward runs (as in
+  // PyTorch); so do those of a backward without a forward. The backward of the next forward outside of it averages
+  // everything that was accumulated.
   class NoSync {
    public:
     explicit NoSync(GradientSynchronizer& synchronizer);
@@ -77,13 +77,13 @@ class GradientSynchronizer {
 
    private:
     GradientSynchronizer& synchronizer_;
-    bool before_;
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
   // Runs `train_loop`, in which ranks may take different numbers of steps: a rank whose loop has
   // ended takes part in its peers' collectives, with gradients of zero, until all loops have ended.
-  // Then parameters and buffers are taken from a rank that made all steps. Every rank calls it.
+  // Then parameters and buffers are taken from a rank that made all steps. Every rank calls it. Each step has one
+  // forward for each backward: two are an error once a loop has ended.
   void join(const std::function<void()>& train_loop, const JoinOptions& options = {});
 
   // Takes the buffers from rank 0 now. Call it on all ranks before evaluating on some of them only. Collective.

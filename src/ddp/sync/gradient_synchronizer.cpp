@@ -6,6 +6,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "ddp/group/operation_label.h"
 #include "ddp/sync/reducer.h"
 #include "ddp/sync/replicas/parameter_watch.h"
 #include "ddp/sync/replicas/replica_state.h"
@@ -40,6 +41,21 @@ NamedTensors needing_gradients(const NamedTensors& parameters) {
   return result;
 }
 
+NamedTensors checked_buffers(NamedTensors buffers) {
+  const auto refuse = [](const std::string& name, const char* why) {
+    throw Error({StatusCode::invalid_argument, fmt::format("DistributedDataParallel: buffer \"{}\" {}, or name it in "
+                                                           "parameters_to_ignore",
+                                                           name, why)});
+  };
+  for (const auto& [name, buffer] : buffers) {
+    if (buffer.layout() != at::kStrided) refuse(name, "is sparse, which cannot be sent; make it dense");
+    if (buffer.requires_grad()) {
+      refuse(name, "needs a gradient, but only gradients of parameters are averaged; use register_parameter()");
+    }
+  }
+  return buffers;
+}
+
 std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
   std::vector<at::Tensor> result;
   for (const auto& item : named) result.push_back(item.second);
@@ -54,7 +70,7 @@ class GradientSynchronizer::Impl {
       : options_(options),
         group_(group_or_default(options.process_group)),
         parameters_(selected(parameters, options.parameters_to_ignore)),
-        buffers_(selected(buffers, options.parameters_to_ignore)),
+        buffers_(checked_buffers(selected(buffers, options.parameters_to_ignore))),
         buffer_broadcast_(*group_, tensors_of(buffers_)),
         buffers_differ_(!options.init_sync),
         active_(group_->size()) {
@@ -64,20 +80,13 @@ class GradientSynchronizer::Impl {
       throw_if_error(group_->check(parameter, ReduceOp::avg)
                          .with_context(fmt::format("DistributedDataParallel: parameter \"{}\"", name)));
     }
-    for (const auto& [name, buffer] : buffers_) {
-      if (!buffer.requires_grad()) continue;
-      throw Error(
-          {StatusCode::invalid_argument,
-           fmt::format("DistributedDataParallel: buffer \"{}\" needs a gradient, but only gradients of parameters "
-                       "are averaged; use register_parameter(), or name it in parameters_to_ignore",
-                       name)});
-    }
     if (options_.init_sync) {
       detail::check_same_model(*group_, parameters_, buffers_);
       detail::broadcast_differing(*group_, all_tensors(), 0);
     }
+    const int label = options_.init_sync ? detail::agree_on_label(*group_) : 0;
     watch_ = std::make_unique<detail::ParameterWatch>(parameters_, buffers_);
-    reducer_ = std::make_unique<detail::Reducer>(group_, trained, options_);
+    reducer_ = std::make_unique<detail::Reducer>(group_, trained, options_, label);
   }
 
   void check_unchanged(const NamedTensors& parameters, const NamedTensors& buffers) const {
@@ -95,14 +104,16 @@ class GradientSynchronizer::Impl {
     const bool synchronise = reducer_->synchronise() && training_;
     record_ = detail::ForwardRecord{.synchronise = synchronise};
     if (joining_) {
+      check_followed(synchronise);
       exchange_presence(true, synchronise);
       if (throw_early_ && active_ < group_->size()) end_early("another rank has");
     }
     if (options_.sample_weighted) weigh_samples(samples);
-    // While a graph waits for its backward, buffers are not changed: it may need them.
-    if (synchronise && !reducer_->awaits_backward()) {
-      broadcast_buffers();
-      if (!joining_ && options_.verify_every > 0 && ++forwards_ % options_.verify_every == 0) verify_in_sync();
+    if (synchronise) {
+      if (options_.broadcast_buffers) take_buffers();
+      if (!joining_ && options_.verify_every > 0 && ++forwards_ % options_.verify_every == 0) {
+        detail::check_identical(*group_, parameters_, {});
+      }
     }
     buffers_differ_ = true;  // this forward may change them
   }
@@ -181,14 +192,28 @@ class GradientSynchronizer::Impl {
     if (options_.broadcast_buffers) sync_buffers();
   }
 
+  // Every rank takes part. One on which a graph waits for its backward keeps its own buffers, which the graph may need:
+  // a rank that keeps an output must not communicate differently from the others.
+  void take_buffers() {
+    buffer_broadcast_.run(authority_, reducer_->awaits_backward() ? detail::TensorBroadcast::Received::dropped
+                                                                  : detail::TensorBroadcast::Received::kept);
+    buffers_differ_ = false;
+  }
+
+  // Ranks that have left join()'s loop make one pass for each forward.
+  void check_followed(bool synchronise) const {
+    if (!synchronise || active_ == group_->size() || !reducer_->awaits_backward()) return;
+    throw Error({StatusCode::invalid_argument,
+                 fmt::format("rank {}: join: another rank has no more data, and takes part with one forward for each "
+                             "backward; this is the second forward before a backward. Pass both inputs to one forward",
+                             group_->rank())});
+  }
+
   // The first forward without gradients after training: all ranks are to evaluate with the same statistics.
   void before_evaluation() {
-    if (!options_.broadcast_buffers || !buffers_differ_ || buffer_broadcast_.empty() || joining_ ||
-        reducer_->awaits_backward()) {
-      return;
-    }
+    if (!options_.broadcast_buffers || !buffers_differ_ || buffer_broadcast_.empty() || joining_) return;
     try {
-      sync_buffers();
+      take_buffers();
     } catch (const Error& error) {
       throw Error(error.status().with_context(fmt::format(
           "rank {}: the first forward without gradients after training takes the buffers (running statistics) from "
@@ -327,11 +352,10 @@ void GradientSynchronizer::register_comm_hook(std::shared_ptr<CommHook> hook) {
 const DdpLoggingData& GradientSynchronizer::logging_data() const { return impl_->reducer().logging_data(); }
 const std::shared_ptr<ProcessGroup>& GradientSynchronizer::process_group() const { return impl_->group(); }
 
-GradientSynchronizer::NoSync::NoSync(GradientSynchronizer& synchronizer)
-    : synchronizer_(synchronizer), before_(synchronizer.impl_->reducer().synchronise()) {
-  synchronizer_.impl_->reducer().set_synchronise(false);
+GradientSynchronizer::NoSync::NoSync(GradientSynchronizer& synchronizer) : synchronizer_(synchronizer) {
+  synchronizer_.impl_->reducer().begin_no_sync();
 }
-GradientSynchronizer::NoSync::~NoSync() { synchronizer_.impl_->reducer().set_synchronise(before_); }
+GradientSynchronizer::NoSync::~NoSync() { synchronizer_.impl_->reducer().end_no_sync(); }
 
 std::string to_string(const DdpLoggingData& data) {
   return fmt::format(

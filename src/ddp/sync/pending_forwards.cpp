@@ -20,17 +20,22 @@ void PendingForwards::reach(const Record& record) {
   if (std::find(reached_.begin(), reached_.end(), record) == reached_.end()) reached_.push_back(record);
 }
 
+void PendingForwards::derive(const Record& record) {
+  if (std::find(derived_.begin(), derived_.end(), record) == derived_.end()) derived_.push_back(record);
+}
+
 std::vector<PendingForwards::Record> PendingForwards::candidates() const {
   std::vector<Record> result;
   for (const Record& record : pending_) {
     if (!is_gone(record)) result.push_back(record);
   }
   result.insert(result.end(), reached_.begin(), reached_.end());
+  result.insert(result.end(), derived_.begin(), derived_.end());
   return result;
 }
 
 PendingForwards::Mode PendingForwards::mode() const {
-  const std::vector<Record> all = candidates();
+  const std::vector<Record> all = reached_.empty() ? candidates() : reached_;
   if (all.empty()) return Mode::unknown;
   const bool any = std::any_of(all.begin(), all.end(), [](const Record& record) { return record->synchronise; });
   return any ? Mode::synchronise : Mode::accumulate;
@@ -55,12 +60,15 @@ bool PendingForwards::weighted() const {
 }
 
 bool PendingForwards::synchronising() const {
-  return std::any_of(pending_.begin(), pending_.end(),
-                     [](const Record& record) { return record->synchronise && !is_gone(record); });
+  const std::vector<Record> all = candidates();
+  return std::any_of(all.begin(), all.end(), [](const Record& record) { return record->synchronise; });
 }
 
 void PendingForwards::end_backward() {
-  for (const Record& record : reached_) std::erase(pending_, record);
+  for (const Record& record : reached_) {
+    std::erase(pending_, record);
+    std::erase(derived_, record);
+  }
   reached_.clear();
 }
 

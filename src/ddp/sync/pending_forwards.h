@@ -35,8 +35,9 @@ class PendingForwards {
   void reach(const Record& record);
 
   enum class Mode { unknown, accumulate, synchronise };
-  // What the backward that runs is to do: average, if any forward it may belong to wants that; unknown, if there is
-  // none.
+  // What the backward that runs is to do: average, if any forward that it has reached wants that, or, if it has reached
+  // none, any that waits; unknown, if there is none. (One that waits may never have a backward: a program may keep an
+  // output on one rank.)
   Mode mode() const;
   // Parameters that none of these forwards used, ascending.
   std::vector<std::size_t> unused() const;
@@ -46,10 +47,18 @@ class PendingForwards {
   // True if any of them has a weight.
   bool weighted() const;
 
+  // An inner derivative of this forward has a graph of its own, which may outlive the outputs: the forward waits until
+  // all gradients were averaged.
+  void derive(const Record& record);
+  // What was reached was no backward: these forwards still wait for theirs.
+  void forget_reached() { reached_.clear(); }
   // The backward is over: the forwards that it reached wait no longer.
   void end_backward();
   // All gradients were averaged: no forward waits any longer.
-  void end_pass() { pending_.clear(); }
+  void end_pass() {
+    pending_.clear();
+    derived_.clear();
+  }
 
  private:
   // Those that the backward that runs may belong to.
@@ -57,6 +66,7 @@ class PendingForwards {
 
   std::vector<Record> pending_;
   std::vector<Record> reached_;
+  std::vector<Record> derived_;
 };
 
 }  // namespace lockstep::detail

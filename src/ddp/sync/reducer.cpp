@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "ddp/group/operation_label.h"
 #include "ddp/sync/buckets/exclusive_memory.h"
+#include "ddp/sync/pass_errors.h"
 #include "ddp/sync/unused_parameters.h"
 #include "ddp/torch_compat.h"
 
@@ -26,10 +28,11 @@ std::vector<std::size_t> reverse_order(std::size_t count) {
 
 }  // namespace
 
-Reducer::Reducer(std::shared_ptr<ProcessGroup> group, NamedTensors parameters, const DdpOptions& options)
+Reducer::Reducer(std::shared_ptr<ProcessGroup> group, NamedTensors parameters, const DdpOptions& options, int label)
     : group_(std::move(group)),
       parameters_(std::move(parameters)),
       options_(options),
+      label_(label),
       buckets_(group_, tensors_of(parameters_), options, clock_),
       static_(parameters_.size()),
       weights_(tensors_of(parameters_)),
@@ -58,10 +61,22 @@ void Reducer::follow_accumulators() {
   std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].second.requires_grad()) continue;
+    check_only_wrapper(i);
     if (compat::existing_accumulator(parameters_[i].second) == accumulators_[i]) continue;
     accumulators_[i]->del_post_hook(hooks_[i]);
     hook(i);
   }
+}
+
+// Two reducers would reduce one gradient, each without knowing of the other: in place, or while the other does.
+void Reducer::check_only_wrapper(std::size_t index) const {
+  if (compat::count_post_hooks(*accumulators_[index]) <= 1) return;
+  throw Error(
+      {StatusCode::invalid_argument,
+       fmt::format("DistributedDataParallel: parameter \"{}\" is also in another DistributedDataParallel (or "
+                   "GradientSynchronizer) that still exists, but its gradient can be averaged only once. Destroy the "
+                   "other one first; models that share a module: wrap them together, as one module",
+                   parameters_[index].first)});
 }
 
 Reducer::~Reducer() {
@@ -74,9 +89,14 @@ void Reducer::assign_buckets(const std::vector<std::size_t>& order) {
   tracker_.emplace(parameters_.size(), buckets_.plan());
 }
 
-void Reducer::set_synchronise(bool on) {
+void Reducer::begin_no_sync() {
   std::lock_guard lock(mutex_);
-  synchronise_ = on;
+  ++no_sync_guards_;
+}
+
+void Reducer::end_no_sync() {
+  std::lock_guard lock(mutex_);
+  --no_sync_guards_;
 }
 
 void Reducer::set_hook(std::shared_ptr<CommHook> hook) {
@@ -85,60 +105,7 @@ void Reducer::set_hook(std::shared_ptr<CommHook> hook) {
   buckets_.set_hook(std::move(hook));
 }
 
-// ---- error messages
-
-std::string Reducer::names(const std::vector<std::size_t>& indices) const {
-  constexpr std::size_t kShown = 10;
-  std::string text;
-  for (std::size_t i = 0; i < indices.size() && i < kShown; ++i) {
-    text += fmt::format("{}\"{}\"", i == 0 ? "" : ", ", parameters_[indices[i]].first);
-  }
-  if (indices.size() > kShown) text += fmt::format(" and {} more", indices.size() - kShown);
-  return text;
-}
-
-// The error for a pass that did not finish, although its backward did.
-std::string Reducer::unfinished_pass() const {
-  if (passes_since_forward_ > 0) {
-    return fmt::format(
-        "rank {}: parameters got gradients again after all had been averaged, in the same backward or in one without a "
-        "forward of its own. If they are used in several re-entrant (checkpointed) segments, set "
-        "DdpOptions::static_graph",
-        group_->rank());
-  }
-  const std::vector<std::size_t> missing = tracker_->missing();
-  if (options_.static_graph) {
-    return fmt::format(
-        "rank {}: the graph has changed, though DdpOptions::static_graph promises that it does not: {} of {} "
-        "parameters "
-        "got fewer gradients in the last backward than in the first one: {}. Switch static_graph off, and set "
-        "find_unused_parameters if the model does not always use all parameters",
-        group_->rank(), missing.size(), parameters_.size(), names(missing));
-  }
-  return fmt::format(
-      "rank {}: {} of {} parameters got no gradient in the last backward: {}. If the model does not always use them, "
-      "set DdpOptions::find_unused_parameters (or static_graph, if it is always the same ones); every output of "
-      "forward() must take part in the loss",
-      group_->rank(), missing.size(), parameters_.size(), names(missing));
-}
-
-std::string Reducer::surplus_gradient(std::size_t index) const {
-  const std::string& name = parameters_[index].first;
-  if (options_.static_graph) {
-    return fmt::format(
-        "DistributedDataParallel: the graph has changed, though DdpOptions::static_graph promises that it does not: "
-        "parameter \"{}\" got more gradients than in the first backward. Switch static_graph off, and set "
-        "find_unused_parameters if the model does not always use all parameters",
-        name);
-  }
-  const bool skipped = std::find(skipped_.begin(), skipped_.end(), index) != skipped_.end();
-  return fmt::format(
-      "DistributedDataParallel: parameter \"{}\" got {} gradient in one backward. If it is used in several re-entrant "
-      "(checkpointed) segments, set DdpOptions::static_graph; if the loss depends on more than forward() returned, "
-      "return "
-      "that too",
-      name, skipped ? "an unexpected" : "a second");
-}
+// ---- errors
 
 void Reducer::fail(const std::string& message) {
   tracker_->reset();
@@ -160,23 +127,17 @@ void Reducer::check_last_pass() {
           group_->rank()));
     }
   }
-  if (tracker_->state() != ReadyTracker::State::idle) fail(unfinished_pass());
+  pending_.forget_reached();  // by an inner derivative that threw
+  if (tracker_->state() != ReadyTracker::State::idle) {
+    fail(unfinished_pass_error(options_, group_->rank(), parameters_, tracker_->missing(), passes_since_forward_ > 0));
+  }
   throw_if_error(group_->health());
 }
 
-void Reducer::check_gradient(std::size_t index, const at::Tensor& gradient) const {
-  const auto refuse = [&](const char* why) {
-    throw Error(
-        {StatusCode::invalid_argument,
-         fmt::format("DistributedDataParallel: the gradient of parameter \"{}\" {}", parameters_[index].first, why)});
-  };
-  if (!gradient.defined()) refuse("is undefined after backward: a hook of the program removed it");
-  if (gradient.layout() != at::kStrided) refuse("is sparse; make the layer produce dense gradients (sparse(false))");
-  if (gradient.requires_grad()) {
-    refuse(
-        "has a graph of its own: backward(create_graph = true) does not work through DDP, because averaging is not "
-        "differentiated. Use torch::autograd::grad for the inner derivative, or no_sync()");
-  }
+void Reducer::check_gradient(std::size_t index, const at::Tensor& incoming) const {
+  const auto& [name, parameter] = parameters_[index];
+  const std::string error = gradient_error(options_, name, parameter.grad(), incoming.defined());
+  if (!error.empty()) throw Error({StatusCode::invalid_argument, error});
 }
 
 // ---- forwards and backwards
@@ -227,6 +188,7 @@ bool Reducer::awaits_backward() {
 void Reducer::begin_backward() {
   if (in_backward_) return;
   in_backward_ = true;
+  fills_all_ = compat::backward_fills_all_gradients();
   buckets_.open_memory();
   compat::at_end_of_backward([this, alive = std::weak_ptr<int>(alive_)] {
     if (!alive.expired()) end_of_backward();
@@ -237,13 +199,14 @@ void Reducer::leave_backward() {
   weights_.end();
   pending_.end_backward();
   buckets_.close_memory();
-  in_backward_ = reached_outputs_ = arrived_ = weighted_ = false;
+  in_backward_ = fills_all_ = reached_outputs_ = arrived_ = weighted_ = false;
 }
 
 void Reducer::on_output(const PendingForwards::Record& record) {
   std::lock_guard lock(mutex_);
+  if (!compat::backward_fills_all_gradients()) return look_at_output(record);
+  if (!in_backward_) pending_.forget_reached();
   pending_.reach(record);
-  if (!compat::backward_fills_all_gradients()) return;
   begin_backward();
   reached_outputs_ = true;
   if (!record->weight) return;
@@ -262,6 +225,18 @@ void Reducer::on_output(const PendingForwards::Record& record) {
   }
 }
 
+// autograd::grad() fills no .grad and has no part in a pass. backward(inputs) does: its gradients arrive next.
+void Reducer::look_at_output(const PendingForwards::Record& record) {
+  if (in_backward_) return;
+  if (c10::GradMode::is_enabled()) pending_.derive(record);  // create_graph
+  pending_.reach(record);
+  compat::at_end_of_backward([this, alive = std::weak_ptr<int>(alive_)] {
+    if (alive.expired()) return;
+    std::lock_guard lock(mutex_);
+    if (!in_backward_) pending_.forget_reached();
+  });
+}
+
 // Whether the gradient that arrived belongs to a pass.
 bool Reducer::is_to_be_averaged(std::size_t index) const {
   switch (pending_.mode()) {
@@ -270,7 +245,7 @@ bool Reducer::is_to_be_averaged(std::size_t index) const {
     case PendingForwards::Mode::unknown: break;
   }
   if (tracker_->state() == ReadyTracker::State::collecting) return true;  // the rest of a loss in two parts
-  if (!synchronise_) return false;
+  if (!synchronise()) return false;
   throw Error(
       {StatusCode::invalid_argument,
        fmt::format(
@@ -283,13 +258,14 @@ bool Reducer::is_to_be_averaged(std::size_t index) const {
 
 void Reducer::on_gradient(std::size_t index, const at::Tensor& incoming) {
   std::lock_guard lock(mutex_);
+  const OperationLabel label(label_);
   const bool average = is_to_be_averaged(index);
   begin_backward();
   arrived_ = true;
   // The graph reached the parameter without a gradient: with a search it counts as unused at the end of backward.
   if (!incoming.defined() && options_.find_unused_parameters && !options_.static_graph) return;
   used_.mark(index);
-  if (average || weights_.active()) check_gradient(index, parameters_[index].second.grad());
+  if (average || weights_.active()) check_gradient(index, incoming);
   if (weights_.active()) weights_.arrived(index, is_exclusive(parameters_[index].second.grad(), incoming));
   if (!average) {
     averaged_ = false;
@@ -303,7 +279,10 @@ void Reducer::on_gradient(std::size_t index, const at::Tensor& incoming) {
   switch (tracker_->arrived(index)) {
     case ReadyTracker::Arrival::counted: return keep_apart(index, incoming);
     case ReadyTracker::Arrival::ready: break;
-    case ReadyTracker::Arrival::surplus: throw Error({StatusCode::invalid_argument, surplus_gradient(index)});
+    case ReadyTracker::Arrival::surplus: {
+      const bool skipped = std::find(skipped_.begin(), skipped_.end(), index) != skipped_.end();
+      throw Error({StatusCode::invalid_argument, surplus_gradient_error(options_, parameters_[index].first, skipped)});
+    }
   }
   weights_.settle(index);
   put(index, Contribution::gradient, incoming);
@@ -321,6 +300,7 @@ void Reducer::keep_apart(std::size_t index, const at::Tensor& incoming) {
 
 void Reducer::end_of_backward() {
   std::lock_guard lock(mutex_);
+  const OperationLabel label(label_);
   struct Leave {
     Reducer& reducer;
     ~Leave() { reducer.leave_backward(); }
@@ -333,7 +313,28 @@ void Reducer::end_of_backward() {
         "its gradients could not be weighted. Compute the loss from what forward() returned",
         group_->rank()));
   }
-  finish_backward();
+  try {
+    finish_backward();
+  } catch (const std::exception& error) {
+    // The other ranks may have their averages by now, and would continue without this one.
+    end_pass();
+    group_->abort(fmt::format(
+        "rank {}: backward() ended with an exception before this rank had the averages, so its replica would differ "
+        "from the others: {}",
+        group_->rank(), error.what()));
+    rethrow_mismatch(error);
+    throw;
+  }
+}
+
+// Models of one group share the order of its operations, in which ranks reach them.
+void Reducer::rethrow_mismatch(const std::exception& error) const {
+  const auto* ours = dynamic_cast<const Error*>(&error);
+  if (ours == nullptr || ours->code() != StatusCode::mismatch || labels_so_far() <= 1) return;
+  throw Error(ours->status().with_context(
+      "DistributedDataParallel: this process has several models. If one loss depends on two of them, and ranks may "
+      "reach them in different orders (unused outputs or parameters), give each a group of its own: "
+      "{.process_group = new_group(...)}"));
 }
 
 // Finishes the pass if this backward has ended it.
@@ -352,7 +353,7 @@ void Reducer::finish_backward() {
     case ReadyTracker::State::collecting:
       // What has not arrived by now was not used, whatever the search had found. Without a search, the rest of the loss
       // may have a backward of its own.
-      if (!options_.find_unused_parameters || !reached_outputs_) return;
+      if (!options_.find_unused_parameters || !fills_all_) return;
       for (std::size_t index : tracker_->missing()) {
         tracker_->skip(index);
         put(index, Contribution::gradient);
@@ -418,6 +419,7 @@ void Reducer::reduce_all_now(bool exchange_used, Contribution contribution) {
 
 void Reducer::shadow_pass() {
   std::lock_guard lock(mutex_);
+  const OperationLabel label(label_);
   used_.reset();
   const bool learns = options_.static_graph && !static_.known();
   reduce_all_now(learns || (options_.find_unused_parameters && !options_.static_graph), Contribution::zero);

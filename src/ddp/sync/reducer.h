@@ -39,20 +39,22 @@ namespace lockstep::detail {
 class Reducer {
  public:
   // `parameters`: those that need gradients, each once; the group's check() has accepted them.
-  Reducer(std::shared_ptr<ProcessGroup> group, NamedTensors parameters, const DdpOptions& options);
+  // `label` (operation_label.h): the model's number, the same on all ranks; 0: none.
+  Reducer(std::shared_ptr<ProcessGroup> group, NamedTensors parameters, const DdpOptions& options, int label = 0);
   ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // While off, forwards are recorded as ones whose gradients only accumulate.
-  void set_synchronise(bool on);
-  bool synchronise() const { return synchronise_; }
+  // Between these two, which may be nested and overlap, forwards are recorded as ones whose gradients only accumulate.
+  void begin_no_sync();
+  void end_no_sync();
+  bool synchronise() const { return no_sync_guards_ == 0; }
 
   // Throws if the last pass did not finish, naming the parameters that got no gradient, or if the last backward threw.
   // Ends the group, so that the ranks that wait for this one get the reason.
   void check_last_pass();
   // LibTorch gives a parameter a new accumulator when it gets new memory (torch::load): hooks follow it there. Before a
-  // forward.
+  // forward. Throws if a parameter is in another reducer too.
   void follow_accumulators();
   // After a forward: what the loss may depend on. Throws if nothing there needs a gradient.
   void expect_backward(const std::vector<at::Tensor>& outputs, ForwardRecord record);
@@ -75,14 +77,17 @@ class Reducer {
   void end_of_backward();
 
   void hook(std::size_t index);
+  void check_only_wrapper(std::size_t index) const;
 
   // One backward.
+  void look_at_output(const PendingForwards::Record& record);
   void begin_backward();
   void leave_backward();
   bool is_to_be_averaged(std::size_t index) const;
-  void check_gradient(std::size_t index, const at::Tensor& gradient) const;
+  void check_gradient(std::size_t index, const at::Tensor& incoming) const;
   void keep_apart(std::size_t index, const at::Tensor& incoming);
   void finish_backward();
+  void rethrow_mismatch(const std::exception& error) const;
 
   // One pass.
   enum class Contribution { gradient, zero };
@@ -97,19 +102,17 @@ class Reducer {
   void assign_buckets(const std::vector<std::size_t>& order);
   void rebuild();
   void log_pass();
-  std::string names(const std::vector<std::size_t>& indices) const;
-  std::string unfinished_pass() const;
-  std::string surplus_gradient(std::size_t index) const;
   [[noreturn]] void fail(const std::string& message);
 
   // Constant after construction.
   const std::shared_ptr<ProcessGroup> group_;
   const NamedTensors parameters_;
   const DdpOptions options_;
+  const int label_;
 
   std::mutex mutex_;
   // Everything below is guarded by mutex_ while a backward runs.
-  bool synchronise_ = true;
+  int no_sync_guards_ = 0;
   std::function<double()> scale_of_pass_;
   int authority_ = 0;
 
@@ -128,6 +131,7 @@ class Reducer {
   PendingForwards pending_;
   WeightedGradients weights_;
   bool in_backward_ = false;
+  bool fills_all_ = false;        // this backward computes all gradients, not only chosen ones
   bool reached_outputs_ = false;  // by this backward
   bool arrived_ = false;          // a gradient, in this backward
   bool weighted_ = false;         // weights_ has begun, in this backward

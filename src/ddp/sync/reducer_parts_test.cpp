@@ -50,6 +50,32 @@ TEST(PendingForwardsTest, AForwardIsOverWithItsBackwardAndMayHaveAnother) {
   EXPECT_EQ(pending.mode(), Mode::unknown);
 }
 
+TEST(PendingForwardsTest, WhatWasReachedDecidesBeforeWhatWaits) {
+  PendingForwards pending;
+  const auto kept = record(true), accumulate = record(false);
+  pending.add(kept);
+  pending.add(accumulate);
+  pending.reach(accumulate);
+  EXPECT_EQ(pending.mode(), Mode::accumulate) << "the one that waits may be an output that the program keeps";
+  pending.forget_reached();
+  EXPECT_EQ(pending.mode(), Mode::synchronise);
+  pending.reach(kept);
+  pending.forget_reached();
+  EXPECT_TRUE(pending.synchronising()) << "it was no backward";
+}
+
+TEST(PendingForwardsTest, ADerivativeWithAGraphMayOutliveTheOutputs) {
+  PendingForwards pending;
+  auto forward = record(true);
+  pending.add(forward);
+  pending.derive(forward);
+  forward.reset();
+  EXPECT_EQ(pending.mode(), Mode::synchronise);
+  EXPECT_TRUE(pending.synchronising());
+  pending.end_pass();
+  EXPECT_EQ(pending.mode(), Mode::unknown);
+}
+
 TEST(PendingForwardsTest, AForwardWhoseGraphWasFreedNoLongerWaits) {
   PendingForwards pending;
   auto dropped = record(true);

@@ -36,15 +36,19 @@ std::vector<std::int64_t> gradient_strides(const at::Tensor& parameter) {
   return strides;
 }
 
-Bucket::Bucket(ProcessGroup& group, std::vector<at::Tensor> parameters, bool alone)
-    : group_(group), parameters_(std::move(parameters)), alone_(alone), dtype_(parameters_[0].scalar_type()) {
+Bucket::Bucket(ProcessGroup& group, std::vector<at::Tensor> parameters, std::vector<Strides> strides, bool alone)
+    : group_(group),
+      parameters_(std::move(parameters)),
+      strides_(std::move(strides)),
+      alone_(alone),
+      dtype_(parameters_[0].scalar_type()) {
   for (const at::Tensor& parameter : parameters_) count_ += parameter.numel();
   if (alone_) return;
   flat_ = group.empty(count_, dtype_, device());
   std::int64_t offset = 0;
-  for (const at::Tensor& parameter : parameters_) {
-    views_.push_back(alias(flat_, offset, parameter.sizes(), gradient_strides(parameter)));
-    offset += parameter.numel();
+  for (std::size_t slot = 0; slot < parameters_.size(); ++slot) {
+    views_.push_back(alias(flat_, offset, parameters_[slot].sizes(), strides_[slot]));
+    offset += parameters_[slot].numel();
   }
 }
 
@@ -61,14 +65,13 @@ void Bucket::gather_streams() {
 
 void Bucket::adopt(const at::Tensor& gradient) {
   const at::Tensor& parameter = parameters_[0];
-  const std::vector<std::int64_t> strides = gradient_strides(parameter);
-  if (gradient.defined() && gradient.strides() == at::IntArrayRef(strides)) {
+  if (gradient.defined() && gradient.strides() == at::IntArrayRef(strides_[0])) {
     flat_ = alias(gradient, 0, {count_}, {1});
   } else {
     if (!own_.defined()) own_ = group_.empty(count_, dtype_, device());
     flat_ = own_;
   }
-  views_ = {alias(flat_, 0, parameter.sizes(), strides)};
+  views_ = {alias(flat_, 0, parameter.sizes(), strides_[0])};
 }
 
 bool Bucket::in_place(std::size_t slot, const at::Tensor& gradient) const {

@@ -18,8 +18,10 @@ std::vector<std::int64_t> gradient_strides(const at::Tensor& parameter);
 
 class Bucket {
  public:
-  // `parameters`: this bucket's, in order; all of one dtype, on one device. `alone`: there is one, reduced in place.
-  Bucket(ProcessGroup& group, std::vector<at::Tensor> parameters, bool alone);
+  // `parameters`: this bucket's, in order; all of one dtype, on one device. `strides`: of their gradients. `alone`:
+  // there is one, reduced in place.
+  using Strides = std::vector<std::int64_t>;
+  Bucket(ProcessGroup& group, std::vector<at::Tensor> parameters, std::vector<Strides> strides, bool alone);
 
   std::size_t size() const { return parameters_.size(); }
   std::int64_t bytes() const { return count_ * static_cast<std::int64_t>(c10::elementSize(dtype_)); }
@@ -52,6 +54,7 @@ class Bucket {
 
   ProcessGroup& group_;
   const std::vector<at::Tensor> parameters_;
+  const std::vector<Strides> strides_;
   const bool alone_;
   at::ScalarType dtype_;
   std::int64_t count_ = 0;

@@ -41,6 +41,7 @@ BucketSet::BucketSet(std::shared_ptr<ProcessGroup> group, std::vector<at::Tensor
       limits_(limits_of(options)),
       views_(options.gradient_as_bucket_view),
       clock_(std::move(clock)) {
+  for (const at::Tensor& parameter : parameters_) strides_.push_back(gradient_strides(parameter));
   // Devices have allocators of their own.
   std::vector<std::size_t> large;
   for (const at::Tensor& parameter : parameters_) {
@@ -57,12 +58,14 @@ void BucketSet::assign(const std::vector<std::size_t>& order) {
   buckets_.clear();
   for (std::size_t b = 0; b < plan_.size(); ++b) {
     std::vector<at::Tensor> tensors;
+    std::vector<Bucket::Strides> strides;
     for (std::size_t slot = 0; slot < plan_[b].size(); ++slot) {
       places_[plan_[b][slot]] = {b, slot};
       tensors.push_back(parameters_[plan_[b][slot]]);
+      strides.push_back(strides_[plan_[b][slot]]);
     }
     const bool alone = tensors.size() == 1 && stands_alone(shape_of(plan_[b][0], tensors[0]), limits_);
-    buckets_.emplace_back(*group_, std::move(tensors), alone);
+    buckets_.emplace_back(*group_, std::move(tensors), std::move(strides), alone);
   }
 }
 

@@ -70,6 +70,8 @@ class BucketSet {
 
   const std::shared_ptr<ProcessGroup> group_;
   const std::vector<at::Tensor> parameters_;
+  // Of the gradients, as of construction, when all ranks were compared: a parameter's own may change on one rank.
+  std::vector<Bucket::Strides> strides_;
   const BucketLimits limits_;
   const bool views_;
   const std::shared_ptr<PassClock> clock_;

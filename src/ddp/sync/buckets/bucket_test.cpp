@@ -11,6 +11,12 @@
 namespace lockstep::detail {
 namespace {
 
+Bucket bucket_of(ProcessGroup& group, const std::vector<at::Tensor>& parameters, bool alone) {
+  std::vector<Bucket::Strides> strides;
+  for (const at::Tensor& parameter : parameters) strides.push_back(gradient_strides(parameter));
+  return {group, parameters, strides, alone};
+}
+
 using testing::Group;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -21,7 +27,7 @@ class BucketTest : public ::testing::Test {
 };
 
 TEST_F(BucketTest, PacksGradientsOneAfterTheOther) {
-  Bucket bucket(*group_, {torch::zeros({2, 2}), torch::zeros({3})}, false);
+  Bucket bucket = bucket_of(*group_, {torch::zeros({2, 2}), torch::zeros({3})}, false);
   bucket.put(0, torch::full({2, 2}, 1.0), 1);
   bucket.put(1, torch::full({3}, 2.0), 1);
   EXPECT_TRUE(torch::equal(bucket.flat(), torch::tensor({1., 1., 1., 1., 2., 2., 2.}, torch::kFloat)));
@@ -32,7 +38,7 @@ TEST_F(BucketTest, PacksGradientsOneAfterTheOther) {
 }
 
 TEST_F(BucketTest, AGradientThatIsTheViewAlreadyIsNotCopied) {
-  Bucket bucket(*group_, {torch::zeros({3})}, false);
+  Bucket bucket = bucket_of(*group_, {torch::zeros({3})}, false);
   const at::Tensor view = bucket.reduced(0);
   view.fill_(5);
   bucket.put(0, view, 1);
@@ -41,7 +47,7 @@ TEST_F(BucketTest, AGradientThatIsTheViewAlreadyIsNotCopied) {
 }
 
 TEST_F(BucketTest, AMissingGradientAndOneOfWeightZeroAreZeroEvenIfNaN) {
-  Bucket bucket(*group_, {torch::zeros({2}), torch::zeros({2})}, false);
+  Bucket bucket = bucket_of(*group_, {torch::zeros({2}), torch::zeros({2})}, false);
   bucket.flat().fill_(9);
   bucket.put(0, at::Tensor(), 1);
   bucket.put(1, torch::full({2}, kNaN), 0);
@@ -50,7 +56,7 @@ TEST_F(BucketTest, AMissingGradientAndOneOfWeightZeroAreZeroEvenIfNaN) {
 
 TEST_F(BucketTest, ALargeGradientIsReducedWhereItIs) {
   const at::Tensor gradient = torch::full({4, 5}, 2.0);
-  Bucket bucket(*group_, {torch::zeros({4, 5})}, true);
+  Bucket bucket = bucket_of(*group_, {torch::zeros({4, 5})}, true);
   bucket.put(0, gradient, 1.5);
   EXPECT_TRUE(bucket.in_place(0, gradient));
   EXPECT_EQ(bucket.flat().data_ptr(), gradient.data_ptr());
@@ -61,7 +67,7 @@ TEST_F(BucketTest, ALargeGradientIsReducedWhereItIs) {
 
 TEST_F(BucketTest, ALargeGradientThatMustStayAsItIsIsCopied) {
   const at::Tensor gradient = torch::full({4, 5}, 2.0);
-  Bucket bucket(*group_, {torch::zeros({4, 5})}, true);
+  Bucket bucket = bucket_of(*group_, {torch::zeros({4, 5})}, true);
   bucket.put(0, gradient, 1, Bucket::Memory::own);
   EXPECT_FALSE(bucket.in_place(0, gradient));
   EXPECT_TRUE(torch::equal(bucket.reduced(0), gradient));
@@ -69,7 +75,7 @@ TEST_F(BucketTest, ALargeGradientThatMustStayAsItIsIsCopied) {
 
 TEST_F(BucketTest, ALargeGradientOfOtherStridesIsCopied) {
   const at::Tensor gradient = torch::arange(20.).reshape({5, 4}).t();  // the parameter is contiguous
-  Bucket bucket(*group_, {torch::zeros({4, 5})}, true);
+  Bucket bucket = bucket_of(*group_, {torch::zeros({4, 5})}, true);
   bucket.put(0, gradient, 1);
   EXPECT_FALSE(bucket.in_place(0, gradient));
   EXPECT_TRUE(torch::equal(bucket.reduced(0), gradient));
@@ -80,7 +86,7 @@ TEST_F(BucketTest, ChannelsLastKeepsItsLayout) {
   const at::Tensor parameter = torch::zeros({2, 3, 4, 4}).contiguous(torch::MemoryFormat::ChannelsLast);
   const at::Tensor gradient = torch::rand({2, 3, 4, 4}).contiguous(torch::MemoryFormat::ChannelsLast);
   for (const bool alone : {false, true}) {
-    Bucket bucket(*group_, {parameter}, alone);
+    Bucket bucket = bucket_of(*group_, {parameter}, alone);
     bucket.put(0, gradient, 1);
     EXPECT_EQ(bucket.reduced(0).strides(), parameter.strides());
     EXPECT_TRUE(torch::equal(bucket.reduced(0), gradient));
@@ -90,7 +96,7 @@ TEST_F(BucketTest, ChannelsLastKeepsItsLayout) {
 
 TEST_F(BucketTest, WeightsAreNotRoundedToSixteenBits) {
   const double weight = 257.0 / 256;  // 1 in bfloat16
-  Bucket bucket(*group_, {torch::zeros({1}, torch::kBFloat16)}, false);
+  Bucket bucket = bucket_of(*group_, {torch::zeros({1}, torch::kBFloat16)}, false);
   bucket.put(0, torch::full({1}, 250.0, torch::kBFloat16), weight);
   EXPECT_EQ(bucket.flat().item<double>(), 251.0);
 }

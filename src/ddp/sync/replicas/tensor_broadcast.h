@@ -2,7 +2,7 @@
 //
 // Tensors of one type and device are sent together, in the group's memory, so that peers on the host read it in place.
 // That memory is allocated once and used for every run (unless it is large), because registering memory with all peers
-// costs more than sending a few small tensors.
+// costs more than sending a few small tensors. Types that the group cannot reduce are sent as bytes.
 #pragma once
 
 #include <vector>
@@ -16,8 +16,10 @@ class TensorBroadcast {
  public:
   TensorBroadcast(ProcessGroup& group, const std::vector<at::Tensor>& tensors);
 
-  // Every rank's tensors become `root`'s. Collective. Tensors that were converted since the last run are packed again.
-  void run(int root);
+  // Every rank's tensors become `root`'s, except on ranks that drop what they receive. Collective. Tensors that were
+  // converted since the last run are packed again.
+  enum class Received { kept, dropped };
+  void run(int root, Received received = Received::kept);
   bool empty() const { return tensors_.empty(); }
 
  private:
@@ -29,7 +31,7 @@ class TensorBroadcast {
   };
   void make_packs();
   bool packs_fit() const;
-  void run(Pack& pack, int root);
+  void run(Pack& pack, int root, Received received);
 
   ProcessGroup& group_;
   std::vector<at::Tensor> tensors_;
