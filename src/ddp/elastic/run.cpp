@@ -149,6 +149,12 @@ void Context::step(torch::optim::Optimizer& optimizer) {
   generation_.state_.make_step([&] { optimizer.step(); });
 }
 void Context::step(const std::function<void()>& update) { generation_.state_.make_step(update); }
+void Context::step(torch::optim::Optimizer& optimizer, LearningRate& rate) {
+  generation_.state_.make_step([&] {
+    rate.apply(step());
+    optimizer.step();
+  });
+}
 void Context::commit() { generation_.commit(); }
 void Context::next_epoch() {
   generation_.state_.commit_epoch();

@@ -5,6 +5,7 @@
 
 #include "ddp/snapshot/optimizer_tensors.h"
 #include "ddp/snapshot/state.h"
+#include "lockstep/ddp/fused_optimizers.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -23,7 +24,12 @@ at::Tensor copy_of(const at::Tensor& tensor, const at::Tensor* reuse) {
 // Null unless `optimizer` is a Plain. `old`: an earlier twin, or null.
 template <typename Plain, typename Options, typename ParamState>
 std::unique_ptr<Optimizer> twin_as(const Optimizer& optimizer, Optimizer* old) {
-  if (typeid(optimizer) != typeid(Plain)) return nullptr;
+  // A fused optimizer has the state of the plain one, unless it has master weights.
+  if (typeid(optimizer) != typeid(Plain) && typeid(optimizer) != typeid(optim::Fused<Plain>)) return nullptr;
+  for (const auto& entry : optimizer.state()) {
+    const auto& state = *entry.second;
+    if (typeid(state) != typeid(ParamState)) return nullptr;
+  }
   auto twin = std::make_unique<Plain>(std::vector<torch::optim::OptimizerParamGroup>(optimizer.param_groups()),
                                       static_cast<const Options&>(optimizer.defaults()));
   for (const auto& [key, state] : optimizer.state()) {

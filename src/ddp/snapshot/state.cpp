@@ -14,6 +14,7 @@
 #include <typeinfo>
 
 #include "lockstep/base/status.h"
+#include "lockstep/ddp/fused_optimizers.h"
 #include "lockstep/ddp/zero_redundancy_optimizer.h"
 
 namespace lockstep::checkpoint {
@@ -102,6 +103,7 @@ void optimizer_from_bytes(torch::optim::Optimizer& optimizer, std::string_view b
 std::string optimizer_kind(const torch::optim::Optimizer& optimizer) {
   const auto* const sharded = dynamic_cast<const detail::ShardedOptimizer*>(&optimizer);
   const torch::optim::Optimizer& plain = sharded == nullptr ? optimizer : sharded->local();
+  if (const auto* const fused = dynamic_cast<const optim::FusedOptimizer*>(&plain)) return fused->state_kind();
   const char* const mangled = typeid(plain).name();
   const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(mangled, nullptr, nullptr, nullptr),
                                                          &std::free);
