@@ -36,6 +36,7 @@ const std::vector<Rule>& rules() {
       RmspropRule{.lr = 0.01, .centered = true},
       RmspropRule{.lr = 0.01, .momentum = 0.9, .centered = true},
       LionRule{.lr = 1e-4, .weight_decay = 0.1},
+      LionRule{.lr = 1e-4, .beta2 = 0},
   };
   return all;
 }

@@ -60,7 +60,7 @@ struct UpdateLoop {
   }
   template <unsigned kState, class D>
   static HWY_INLINE void store_state(D d, hn::VFromD<D> v, T* to, std::size_t i) {
-    if constexpr ((Step::kStates & kState) != 0) hn::StoreU(one_nan(d, v), d, to + i);
+    if constexpr ((Step::kStates & kState) != 0) hn::StoreU(v, d, to + i);
   }
 
   // The master weight, unless it no longer rounds to the parameter.
@@ -83,7 +83,14 @@ struct UpdateLoop {
     auto s0 = load_state<1>(d, state0, i);
     auto s1 = load_state<2>(d, state1, i);
     auto s2 = load_state<4>(d, state2, i);
-    const auto w = one_nan(d, step.apply(d, load_parameter(d, i), x, s0, s1, s2));
+    auto w = step.apply(d, load_parameter(d, i), x, s0, s1, s2);
+    // If a state is NaN, so is the parameter. This one test costs less than one for each value.
+    if (!Step::kNanReachesParameter || HWY_UNLIKELY(!hn::AllFalse(d, hn::IsNaN(w)))) {
+      w = one_nan(d, w);
+      s0 = one_nan(d, s0);
+      s1 = one_nan(d, s1);
+      s2 = one_nan(d, s2);
+    }
     store_state<1>(d, s0, state0, i);
     store_state<2>(d, s1, state1, i);
     store_state<4>(d, s2, state2, i);
@@ -91,7 +98,7 @@ struct UpdateLoop {
     Format::store(w, d, parameter + i);
   }
 
-  void run(std::size_t count) const {
+  HWY_INLINE void run(std::size_t count) const {
     const hn::ScalableTag<T> d;
     const std::size_t width = hn::Lanes(d);
     std::size_t i = 0;

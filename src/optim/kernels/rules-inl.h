@@ -3,6 +3,7 @@
 // A step is constructed from its rule: numbers are computed in double and rounded once to T, the type of the
 // arithmetic.
 //   kStates                      a bit for each state that it uses
+//   kNanReachesParameter         whether the new parameter is NaN whenever a new state is
 //   apply(d, w, x, s0, s1, s2)   the new parameter, from parameter and gradient; changes the states in place
 // Only Mul, Add, Sub, Div and Sqrt: each is rounded exactly, on every machine. Never MulAdd, never an approximation.
 #if defined(LOCKSTEP_OPTIM_RULES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -44,6 +45,7 @@ enum class Momentum { none, plain, nesterov };
 template <typename T, Momentum kMomentum>
 struct SgdStep {
   static constexpr unsigned kStates = kMomentum == Momentum::none ? 0 : 1;
+  static constexpr bool kNanReachesParameter = true;
   T lr, weight_decay, momentum, keep, take;
 
   explicit SgdStep(const SgdRule& rule)
@@ -67,6 +69,7 @@ struct SgdStep {
 template <typename T, bool kAmsgrad>
 struct AdamStep {
   static constexpr unsigned kStates = kAmsgrad ? 7 : 3;
+  static constexpr bool kNanReachesParameter = true;
   T shrink, weight_decay, beta1, rest1, beta2, rest2, size, root, eps;
 
   explicit AdamStep(const AdamRule& rule)
@@ -99,6 +102,7 @@ struct AdamStep {
 template <typename T>
 struct AdagradStep {
   static constexpr unsigned kStates = 1;
+  static constexpr bool kNanReachesParameter = true;
   T lr, weight_decay, eps;
 
   explicit AdagradStep(const AdagradRule& rule)
@@ -117,6 +121,7 @@ struct AdagradStep {
 template <typename T, bool kMomentum, bool kCentered>
 struct RmspropStep {
   static constexpr unsigned kStates = 1 | (kMomentum ? 2 : 0) | (kCentered ? 4 : 0);
+  static constexpr bool kNanReachesParameter = true;
   T lr, weight_decay, eps, alpha, rest, momentum;
 
   explicit RmspropStep(const RmspropRule& rule)
@@ -151,6 +156,7 @@ struct RmspropStep {
 template <typename T>
 struct LionStep {
   static constexpr unsigned kStates = 1;
+  static constexpr bool kNanReachesParameter = false;  // beta2 = 0 and an infinite average
   T lr, shrink, beta1, rest1, beta2, rest2;
 
   explicit LionStep(const LionRule& rule)
