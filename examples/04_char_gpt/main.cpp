@@ -6,6 +6,7 @@
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -81,9 +82,15 @@ void train(const CommandLine& options) {
   torch::manual_seed(1);
   Gpt model(GptOptions{.vocabulary = static_cast<std::int64_t>(text.alphabet.size())});
   lockstep::DistributedDataParallel ddp(model, {.broadcast_buffers = false});  // the masks never change
-  torch::optim::AdamW optimizer(parameter_groups(model, 3e-3), torch::optim::AdamWOptions(3e-3));
+  lockstep::optim::AdamW optimizer(parameter_groups(model, 3e-3), torch::optim::AdamWOptions(3e-3));
+  // Clips in the same pass. The gradients are averaged by then, so that the norm is the same on every rank.
+  optimizer.step_options().max_norm = 1.0;
 
   const int steps = options.integer("--steps"), batch = options.integer("--batch");
+  lockstep::LearningRate rate(
+      optimizer,
+      lockstep::schedule::cosine(
+          {.warmup_steps = steps / 20, .total_steps = std::max(steps, 1), .final_factor = 0.1, .warmup_start = 0.1}));
   const std::int64_t context = model->options.context;
   torch::manual_seed(100 + job.rank());  // each rank reads at different places
   Progress progress("gpt", static_cast<std::int64_t>(steps) * batch * job.world_size(), job.rank());
@@ -94,8 +101,7 @@ void train(const CommandLine& options) {
     optimizer.zero_grad();
     const torch::Tensor loss = torch::cross_entropy_loss(ddp(input).flatten(0, 1), target.flatten());
     loss.backward();
-    torch::nn::utils::clip_grad_norm_(model->parameters(),
-                                      1.0);  // the gradients are averaged by now: the same on every rank
+    rate.apply(step);
     optimizer.step();
     last = loss.item<double>();
     if (step == 0) first = last;

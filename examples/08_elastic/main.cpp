@@ -46,7 +46,8 @@ int train(const CommandLine& options) {
 
   // What lasts from one generation to the next is created here and belongs to the state.
   FashionNet model;
-  torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(2e-3));
+  lockstep::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(2e-3));
+  lockstep::LearningRate rate(optimizer, lockstep::schedule::constant({.warmup_steps = 50, .warmup_start = 0.1}));
   elastic::State state{.model = *model, .optimizer = optimizer};
   state.sampler = lockstep::DistributedSamplerState{.seed = 1, .dataset_size = samples};
   const bool keeps_snapshots = !options.text("--snapshots").empty();
@@ -72,7 +73,7 @@ int train(const CommandLine& options) {
         optimizer.zero_grad();
         const torch::Tensor loss = torch::cross_entropy_loss(ddp(batch.data), batch.target);
         loss.backward();
-        context.step(optimizer);
+        context.step(optimizer, rate);  // a newcomer has the step of the others, and so their rate
         context.commit();
         if (leads && context.step() % 100 == 0) {
           std::printf("epoch %ld step %ld loss %.4f\n", context.epoch() + 1, context.step(), loss.item<double>());

@@ -15,6 +15,9 @@
 #include "lockstep/collectives/operation.h"
 #include "lockstep/collectives/types.h"
 
+// Learning-rate schedules.
+#include "lockstep/optim/schedule.h"
+
 // Stores, through which ranks find each other.
 #include "lockstep/store/store.h"
 #include "lockstep/store/stores.h"

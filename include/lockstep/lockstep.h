@@ -30,8 +30,10 @@
 #include "lockstep/checkpoint/distributed_sampler_state.h"
 #include "lockstep/ddp/distributed_sampler.h"
 
-// Optimizers: sharded state (ZeRO-1), gradient clipping, model averaging.
+// Optimizers: fused steps, learning rates, sharded state (ZeRO-1), gradient clipping, model averaging.
 #include "lockstep/ddp/clip_grad.h"
+#include "lockstep/ddp/fused_optimizers.h"
+#include "lockstep/ddp/learning_rate.h"
 #include "lockstep/ddp/model_averaging.h"
 #include "lockstep/ddp/zero_redundancy_optimizer.h"
 

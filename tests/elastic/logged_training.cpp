@@ -84,7 +84,9 @@ int run_logged_training(const TrainingPlan& plan) {
   torch::set_num_threads(1);
   torch::manual_seed(7);
   torch::nn::Sequential model(torch::nn::Linear(8, 32), torch::nn::ReLU(), torch::nn::Linear(32, 1));
-  torch::optim::Adam optimizer(model->parameters(), 1e-2);
+  optim::Adam optimizer(model->parameters(), 1e-2);
+  // Another rate in every step, so that a process with the wrong step would have other parameters than the others.
+  LearningRate rate(optimizer, schedule::cosine_restarts({.period = 40, .final_factor = 0.1}));
   Log log(plan.folder);
   elastic::State state{.model = *model, .optimizer = optimizer};
   state.sampler = DistributedSamplerState{.seed = 3, .dataset_size = plan.samples};
@@ -119,7 +121,7 @@ int run_logged_training(const TrainingPlan& plan) {
             optimizer.zero_grad();
             const torch::Tensor loss = torch::mse_loss(ddp(input), target);
             loss.backward();
-            context.step(optimizer);
+            context.step(optimizer, rate);
             // Before the commit, which may not return.
             log.write(fmt::format("commit {} {:x} {:a}", where(step), elastic::hash_of_parameters(*model),
                                   loss.item<double>()));

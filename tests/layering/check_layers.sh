@@ -17,13 +17,14 @@ store: base
 transport: base
 rendezvous: base store transport
 collectives: base transport
+optim: base collectives
 communicator: base store transport rendezvous collectives
 membership: base store
 elastic: base store transport rendezvous collectives communicator membership
 checkpoint: base
 mpi: base store transport rendezvous collectives communicator
 mpi_plugin: mpi collectives
-ddp: base store transport rendezvous collectives communicator membership elastic checkpoint mpi
+ddp: base store transport rendezvous collectives communicator membership elastic checkpoint mpi optim
 launch: base store transport rendezvous communicator membership elastic
 cli: base store transport rendezvous collectives communicator membership elastic checkpoint launch
 '
@@ -97,7 +98,7 @@ check_headers() {
 }
 
 check_umbrella() {
-  for layer in base store transport rendezvous collectives communicator; do
+  for layer in base store transport rendezvous collectives communicator optim; do
     [ -d "include/lockstep/$layer" ] || continue
     find "include/lockstep/$layer" -name '*.h' | sort | while read -r file; do
       grep -qF "#include \"${file#include/}\"" include/lockstep/engine.h || echo "$file:1: not in lockstep/engine.h"

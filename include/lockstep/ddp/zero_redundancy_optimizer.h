@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/ddp/fused_optimizers.h"
 #include "lockstep/ddp/process_group.h"
 
 namespace lockstep {
@@ -114,10 +115,16 @@ template <>
 struct OptionsOf<torch::optim::RMSprop> {
   using Type = torch::optim::RMSpropOptions;
 };
+template <>
+struct OptionsOf<optim::PlainLion> {
+  using Type = optim::LionOptions;
+};
+template <typename Plain>
+struct OptionsOf<optim::Fused<Plain>> : OptionsOf<Plain> {};
 
 }  // namespace detail
 
-// `Plain`: torch::optim::SGD, Adam, AdamW, Adagrad or RMSprop.
+// `Plain`: torch::optim::SGD, Adam, AdamW, Adagrad or RMSprop, or a fused optimizer (lockstep/ddp/fused_optimizers.h).
 template <typename Plain>
 class ZeroRedundancyOptimizer : public detail::ShardedOptimizer {
  public:

@@ -41,6 +41,7 @@
 #include <vector>
 
 #include "lockstep/checkpoint/snapshot.h"
+#include "lockstep/ddp/learning_rate.h"
 #include "lockstep/ddp/process_group.h"
 
 namespace lockstep::elastic {
@@ -88,6 +89,8 @@ class Context {
   // one function. It must not communicate.
   void step(torch::optim::Optimizer& optimizer);
   void step(const std::function<void()>& update);
+  // First sets the learning rates for this step. A newcomer has the step of the others, hence also their rates.
+  void step(torch::optim::Optimizer& optimizer, LearningRate& rate);
 
   // Call it after each step: from then on the step counts, and the samples that next_batch returned
   // since the last commit are used. Adds 1 to state.step. Collective. If the ranks change, it does not return but

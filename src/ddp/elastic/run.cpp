@@ -204,6 +204,12 @@ void Context::step(const std::function<void()>& update) {
   });
   failpoint("step.made");
 }
+void Context::step(torch::optim::Optimizer& optimizer, LearningRate& rate) {
+  step([&] {
+    rate.apply(step());
+    optimizer.step();
+  });
+}
 void Context::commit() { generation_.commit(); }
 void Context::next_epoch() {
   generation_.state_.commit_epoch();

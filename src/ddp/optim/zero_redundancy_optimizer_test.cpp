@@ -107,6 +107,51 @@ TEST(ZeroRedundancyOptimizer, EqualsPlainAdamWBitForBit) {
   expect_equal_to_plain<torch::optim::AdamW>(Options(0.01), Options(0.02).weight_decay(0.0));
 }
 
+TEST(ZeroRedundancyOptimizer, EqualsTheFusedOptimizersBitForBit) {
+  using Options = torch::optim::AdamWOptions;
+  expect_equal_to_plain<optim::AdamW>(Options(0.01), Options(0.02).weight_decay(0.0).amsgrad(true));
+  expect_equal_to_plain<optim::Lion>(optim::LionOptions(0.01), optim::LionOptions(0.02).weight_decay(0.1));
+}
+
+TEST(ZeroRedundancyOptimizer, ConsolidatesMasterWeights) {
+  const auto make = [] {
+    std::vector<at::Tensor> parameters;
+    for (int i = 0; i < 4; ++i) parameters.push_back(at::full({50 + i}, 1.0, at::kBFloat16).requires_grad_());
+    return parameters;
+  };
+  const auto step = [](torch::optim::Optimizer& optimizer, std::vector<at::Tensor>& parameters, int steps) {
+    for (int i = 0; i < steps; ++i) {
+      for (at::Tensor& parameter : parameters) parameter.mutable_grad() = at::ones_like(parameter);
+      optimizer.step();
+    }
+  };
+  std::vector<at::Tensor> expected = make();
+  optim::AdamW plain(expected, {1e-4});
+  step(plain, expected, 5);
+  const std::string want = saved(plain);
+  run_ranks(2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    std::vector<at::Tensor> parameters = make();
+    ZeroRedundancyOptimizer<optim::AdamW> zero(parameters, {1e-4}, {.group = group});
+    step(zero, parameters, 5);
+    zero.consolidate_state_dict(0);
+    std::vector<at::Tensor> continued = make();
+    optim::AdamW other(continued, {1e-4});
+    if (group->rank() == 0) {
+      load(other, saved(zero));
+      EXPECT_EQ(saved(other).size(), want.size());
+      for (std::size_t i = 0; i < continued.size(); ++i) {
+        at::NoGradGuard no_grad;
+        continued[i].copy_(parameters[i]);
+      }
+      step(other, continued, 60);
+      std::vector<at::Tensor> alone = make();
+      optim::AdamW whole(alone, {1e-4});
+      step(whole, alone, 65);
+      expect_equal(continued, alone, 0);
+    }
+  });
+}
+
 TEST(ZeroRedundancyOptimizer, HoldsOnlyItsShardOfTheState) {
   run_ranks(3, [](const std::shared_ptr<ProcessGroup>& group) {
     std::vector<at::Tensor> parameters;

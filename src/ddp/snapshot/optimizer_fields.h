@@ -1,4 +1,4 @@
-// The members of LibTorch's optimizer options and states, by name: one list for writing and for reading.
+// The members of LibTorch's optimizer options and states, and of Lion's, by name: one list for writing and for reading.
 //
 // fields_of(visitor, record) calls visitor.field(name, member) for numbers, flags, texts and optional ones of these,
 // and visitor.tensor(name, member, shape) and visitor.tensors(name, list, shape) for tensors.
@@ -15,6 +15,8 @@
 #include <string>
 #include <tuple>
 #include <typeinfo>
+
+#include "lockstep/ddp/fused_optimizers.h"
 
 namespace lockstep::checkpoint {
 
@@ -128,13 +130,25 @@ void fields_of(Visitor& visit, torch::optim::LBFGSParamState& state) {
   visit.tensors("ro", state.ro(), StateShape::optional_scalar);
 }
 
+template <typename Visitor>
+void fields_of(Visitor& visit, optim::LionOptions& options) {
+  visit.field("lr", options.lr());
+  visit.field("betas.0", std::get<0>(options.betas()));
+  visit.field("betas.1", std::get<1>(options.betas()));
+  visit.field("weight_decay", options.weight_decay());
+}
+template <typename Visitor>
+void fields_of(Visitor& visit, optim::LionParamState& state) {
+  visit.tensor("exp_avg", state.exp_avg(), StateShape::parameter);
+}
+
 template <typename OptionsType, typename StateType>
 struct OptimizerKind {
   using Options = OptionsType;
   using State = StateType;
 };
-// Calls function(name, OptimizerKind) for the kind of optimizer whose options these are. False if they are not
-// LibTorch's.
+// Calls function(name, OptimizerKind) for the kind of optimizer whose options these are. False if they are of another
+// class.
 template <typename Function>
 bool with_kind(const torch::optim::OptimizerOptions& options, Function&& function) {
   using namespace torch::optim;
@@ -148,7 +162,8 @@ bool with_kind(const torch::optim::OptimizerOptions& options, Function&& functio
          is("AdamW", OptimizerKind<AdamWOptions, AdamWParamState>()) ||
          is("RMSprop", OptimizerKind<RMSpropOptions, RMSpropParamState>()) ||
          is("Adagrad", OptimizerKind<AdagradOptions, AdagradParamState>()) ||
-         is("LBFGS", OptimizerKind<LBFGSOptions, LBFGSParamState>());
+         is("LBFGS", OptimizerKind<LBFGSOptions, LBFGSParamState>()) ||
+         is("Lion", OptimizerKind<optim::LionOptions, optim::LionParamState>());
 }
 
 }  // namespace lockstep::checkpoint

@@ -10,6 +10,8 @@
 
 #include "base/printable.h"
 #include "checkpoint/field_text.h"
+#include "ddp/optim/fused_kinds.h"
+#include "ddp/optim/step_plan.h"
 #include "ddp/snapshot/optimizer_fields.h"
 #include "ddp/torch_compat.h"
 #include "lockstep/ddp/zero_redundancy_optimizer.h"
@@ -25,6 +27,9 @@ template <typename T>
 concept Optional = requires(T value) {
   value.has_value();
 };
+
+// The tensor of a parameter's master weight.
+constexpr const char* kMaster = "master";
 
 [[noreturn]] void refuse_class(const Optimizer& optimizer, const char* what) {
   throw Error({StatusCode::invalid_argument,
@@ -74,9 +79,14 @@ void write_group(OptimizerContent& content, const Optimizer& optimizer, std::siz
       const auto found = optimizer.state().find(compat::optimizer_state_key(parameter));
       if (found == optimizer.state().end()) continue;
       const OptimizerParamState& state = *found->second;
-      if (typeid(state) != typeid(typename Kind::State)) refuse_class(optimizer, "state");
+      using Master = optim::detail::WithMaster<typename Kind::State>;
+      const bool has_master = typeid(state) == typeid(Master);
+      if (typeid(state) != typeid(typename Kind::State) && !has_master) refuse_class(optimizer, "state");
       content.fields[state_name] = kind;
       Writer state_writer(content, state_name + ".");
+      if (has_master) {
+        state_writer.tensor(kMaster, static_cast<const Master&>(state).master, StateShape::optional_parameter);
+      }
       auto state_copy = static_cast<const typename Kind::State&>(state);  // shares the tensors
       fields_of(state_writer, state_copy);
     }
@@ -239,6 +249,7 @@ void check_history(State&, Options&, const auto&) {}
 
 void IncomingOptimizer::read_groups(Reader& reader) {
   const Optimizer& optimizer = plain_ ? *plain_ : optimizer_;
+  const bool fused = dynamic_cast<const optim::FusedOptimizer*>(&optimizer) != nullptr;
   reader.expect("kind", optimizer_kind(optimizer));
   reader.expect("groups", fmt::format("{}", optimizer.param_groups().size()));
   std::size_t index = 0;
@@ -262,7 +273,15 @@ void IncomingOptimizer::read_groups(Reader& reader) {
         reader.begin(state_name + ".", parameter, flat);
         fields_of(reader, *state);
         check_history(*state, *options, [&](const std::string& why) { reader.fail(why); });
-        states_.emplace_back(parameter, std::move(state));
+        at::Tensor master;  // read in any case, so that nothing is left over
+        reader.tensor(kMaster, master, StateShape::optional_parameter);
+        if (fused && master.defined() && optim::detail::needs_master(parameter)) {
+          auto with_master = std::make_unique<optim::detail::WithMaster<typename Kind::State>>(*state);
+          with_master->master = master;
+          states_.emplace_back(parameter, std::move(with_master));
+        } else {
+          states_.emplace_back(parameter, std::move(state));
+        }
       }
       options_.push_back(std::move(options));
     });
@@ -290,6 +309,7 @@ void IncomingOptimizer::install() {
 std::string optimizer_kind(const Optimizer& optimizer) {
   const auto* const sharded = dynamic_cast<const detail::ShardedOptimizer*>(&optimizer);
   const Optimizer& plain = sharded == nullptr ? optimizer : sharded->local();
+  if (const auto* const fused = dynamic_cast<const optim::FusedOptimizer*>(&plain)) return fused->state_kind();
   const char* const mangled = typeid(plain).name();
   const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(mangled, nullptr, nullptr, nullptr),
                                                          &std::free);

@@ -4,11 +4,11 @@
 //   groups               1
 //   group.0              Adam          group.0.parameters   6        group.0.lr   0.001   group.0.betas.0   0.9   ...
 //   state.4              Adam          state.4.step         120
-//   tensors: state.4.exp_avg, state.4.exp_avg_sq
+//   tensors: state.4.exp_avg, state.4.exp_avg_sq, and state.4.master for an f16 or bf16 parameter of a fused optimizer
 //
 // Parameters are counted through all groups. One that has no state yet has no fields. Numbers are decimal and are read
-// back bit for bit. Known are the options and states of SGD, Adam, AdamW, Adagrad, RMSprop and LBFGS, also in classes
-// derived from these optimizers. Nothing that is read is executed: this replaces LibTorch's archives.
+// back bit for bit. Known are the options and states of SGD, Adam, AdamW, Adagrad, RMSprop, LBFGS and Lion, also in
+// classes derived from these optimizers. An optimizer without master weights ignores those that are read. Nothing that is read is executed: this replaces LibTorch's archives.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -59,7 +59,7 @@ class IncomingOptimizer {
   std::vector<std::pair<at::Tensor, std::unique_ptr<torch::optim::OptimizerParamState>>> states_;  // with the parameter
 };
 
-// "torch::optim::Adam"; for a ZeroRedundancyOptimizer, the plain optimizer's, whose state it can load.
+// "torch::optim::Adam"; for a ZeroRedundancyOptimizer and a fused optimizer, the plain one's, whose state it can load.
 std::string optimizer_kind(const torch::optim::Optimizer& optimizer);
 
 // The same as the bytes of one file.
