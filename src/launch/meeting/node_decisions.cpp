@@ -51,7 +51,8 @@ std::vector<NodeRecord> candidates(const MeetingView& view, bool with_running) {
   }
   for (const auto& one : view.present) {
     if (nodes.size() >= limit) break;
-    if (one.wants_round && find_node(view.last.nodes, one.node.id) == nullptr) {
+    // A running node of an elastic job that is not in the last round was left out of it while it could not be reached.
+    if ((one.wants_round || with_running) && find_node(view.last.nodes, one.node.id) == nullptr) {
       nodes.push_back(one.node);
     }
   }
@@ -187,7 +188,9 @@ MeetingDecision decide_round(const MeetingView& view) {
   const auto check = [&](const std::set<std::string>& ids) -> std::optional<MeetingDecision> {
     const auto missing = membership::find_missing_quorum(rounds.bases, view.ended, ids);
     if (!missing) return std::nullopt;
-    return MeetingDecision{.nodes = {}, .reason = "of the nodes of the last round, " + missing->reason};
+    return MeetingDecision{.nodes = {},
+                           .reason = fmt::format("of the {} nodes of round {}, {}", missing->base->members.size(),
+                                                 missing->base->number - 1, missing->reason)};
   };
   std::set<std::string> present, chosen;
   for (const auto& one : view.present) present.insert(one.node.id);

@@ -165,6 +165,13 @@ TEST(NodeDecisions, AnElasticJobAddsAndRemovesNodesWithoutStopping) {
   EXPECT_FALSE(decide_round(view).has_quorum);
 }
 
+TEST(NodeDecisions, ANodeThatAnElasticJobLeftOutIsAddedAgainWhenItReturns) {
+  auto view = after_round(1, 3, {"a"}, {"a", "b"});
+  view.job.elastic = true;
+  for (auto& one : view.present) one.wants_round = false;  // the ranks of both are running
+  EXPECT_THAT(ids_of(decide_round(view).nodes), ElementsAre("a", "b"));
+}
+
 TEST(NodeDecisions, GivenNodeRanksTakePrecedence) {
   EXPECT_THAT(ids_of(order_nodes({node("a"), node("b", 1, 0), node("c")})), ElementsAre("b", "a", "c"));
   EXPECT_THAT(ids_of(order_nodes({node("a", 1, 2), node("b", 1, 1), node("c", 1, 0)})), ElementsAre("c", "b", "a"));
