@@ -275,6 +275,9 @@ void IncomingOptimizer::read_groups(Reader& reader) {
         check_history(*state, *options, [&](const std::string& why) { reader.fail(why); });
         at::Tensor master;  // read in any case, so that nothing is left over
         reader.tensor(kMaster, master, StateShape::optional_parameter);
+        if (master.defined() && master.scalar_type() != at::kFloat) {
+          reader.fail(fmt::format("the master weight of parameter {} is not f32", index - 1));
+        }
         if (fused && master.defined() && optim::detail::needs_master(parameter)) {
           auto with_master = std::make_unique<optim::detail::WithMaster<typename Kind::State>>(*state);
           with_master->master = master;

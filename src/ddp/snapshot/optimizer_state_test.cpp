@@ -73,6 +73,40 @@ TEST_P(OptimizerBytes, AResumedOptimizerTakesTheSameStepsBitForBit) {
   expect_equal(parameters, resumed);
 }
 
+Parameters short_parameters() {
+  torch::manual_seed(6);
+  Parameters parameters{torch::randn({5, 4}).to(torch::kBFloat16), torch::randn({3}).to(torch::kHalf), torch::randn({2})};
+  for (at::Tensor& parameter : parameters) parameter.requires_grad_();
+  return parameters;
+}
+
+TEST(OptimizerState, MasterWeightsContinueBitForBit) {
+  const Parameters parameters = short_parameters(), resumed = short_parameters();
+  // Steps that are smaller than the parameters' precision: without the master weights they would be lost.
+  optim::AdamW optimizer(parameters, torch::optim::AdamWOptions(1e-4)), fresh(resumed, torch::optim::AdamWOptions(1e-4));
+  run(optimizer, parameters, 5);
+  {
+    at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < resumed.size(); ++i) at::Tensor(resumed[i]).copy_(parameters[i]);
+  }
+  optimizer_from_bytes(fresh, optimizer_to_bytes(optimizer));
+  EXPECT_EQ(optimizer_to_bytes(fresh), optimizer_to_bytes(optimizer));
+  EXPECT_TRUE(content_of_optimizer(fresh).tensors.contains("state.0.master"));
+  run(optimizer, parameters, 40);
+  run(fresh, resumed, 40);
+  expect_equal(parameters, resumed);
+}
+
+TEST(OptimizerState, APlainOptimizerIgnoresMasterWeights) {
+  const Parameters parameters = short_parameters(), plain_parameters = short_parameters();
+  optim::AdamW fused(parameters);
+  torch::optim::AdamW plain(plain_parameters);
+  run(fused, parameters, 2);
+  optimizer_from_bytes(plain, optimizer_to_bytes(fused));
+  EXPECT_EQ(plain.state().size(), 2u);
+  EXPECT_FALSE(content_of_optimizer(plain).tensors.contains("state.0.master"));
+}
+
 TEST(OptimizerState, TheStateOfAFreshOptimizerReplacesAUsedOnes) {
   const Parameters a = make_parameters(), b = make_parameters();
   torch::optim::Adam fresh(a), used(b);

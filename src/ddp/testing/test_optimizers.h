@@ -1,4 +1,4 @@
-// Every optimizer of LibTorch, with options that give it all the state that it can have.
+// Every optimizer of LibTorch and some fused ones, with options that give them all the state that they can have.
 #pragma once
 
 #include <torch/optim.h>
@@ -8,6 +8,8 @@
 #include <ostream>
 #include <string>
 #include <vector>
+
+#include "lockstep/ddp/fused_optimizers.h"
 
 namespace lockstep::testing {
 
@@ -35,6 +37,9 @@ inline std::vector<TestOptimizer> optimizer_kinds() {
           test_optimizer<AdamW>("AdamW", AdamWOptions(0.01).weight_decay(0.2)),
           test_optimizer<RMSprop>("RMSprop", RMSpropOptions(0.01).centered(true).momentum(0.5)),
           test_optimizer<Adagrad>("Adagrad", AdagradOptions(0.01).lr_decay(0.1)),
+          test_optimizer<optim::SGD>("FusedSGD", SGDOptions(0.01).momentum(0.9)),
+          test_optimizer<optim::AdamW>("FusedAdamW", AdamWOptions(0.01).amsgrad(true)),
+          test_optimizer<optim::Lion>("Lion", optim::LionOptions(0.01).weight_decay(0.1)),
           {"LBFGS", [](const Parameters& p) -> std::unique_ptr<torch::optim::Optimizer> {
              // Contiguous ones of one type: LBFGS puts the gradients into one tensor.
              return std::make_unique<LBFGS>(Parameters(p.begin(), p.begin() + 2), LBFGSOptions(0.1).max_iter(3));
