@@ -221,7 +221,7 @@ TEST(DeviceBucket, ItsReductionWaitsForAllStreamsThatFilledIt) {
   const at::Device device(kFake, 0);
   const Group group = make_process_group(Communicator::create_threads(1).front());
   const at::Tensor parameter = torch::zeros({3}, device), gradient = torch::ones({3}, device);
-  detail::Bucket bucket(*group, {parameter, parameter, parameter}, false);
+  detail::Bucket bucket(*group, {parameter, parameter, parameter}, {{1}, {1}, {1}}, false);
   EXPECT_EQ(bucket.flat().device(), device);
   testing::take_stream_waits();
   for (const int stream : {1, 2, 3}) {

@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "checkpoint/testing/test_folder.h"
-#include "ddp/snapshot/optimizer_copy.h"
-#include "ddp/snapshot/optimizer_hash.h"
+#include "ddp/snapshot/optimizer_state.h"
+#include "ddp/snapshot/state_hash.h"
 #include "ddp/snapshot/state.h"
 #include "ddp/testing/fused_pairs.h"
 #include "lockstep/base/status.h"
@@ -117,8 +117,6 @@ TEST(FusedOptimizers, AStateOfTorchContinuesHereAndBack) {
         EXPECT_EQ(checkpoint::optimizer_kind(*first), checkpoint::optimizer_kind(*second));
         checkpoint::optimizer_from_bytes(*second, checkpoint::optimizer_to_bytes(*first));
         EXPECT_EQ(checkpoint::hash_of_optimizer(*first), checkpoint::hash_of_optimizer(*second));
-        EXPECT_EQ(checkpoint::OptimizerCopy::of(*first).to_bytes().size(),
-                  checkpoint::optimizer_to_bytes(*first).size());
         train(*second, parameters, seed, 7, 15);
         const auto reference = pair.make(want, false);
         train(*reference, want, seed, 0, 15);
@@ -241,7 +239,7 @@ TEST(FusedOptimizers, MasterWeightsAreSavedAndTorchLoadsTheState) {
       const auto whole = pair.make(want, true), first = pair.make(got, true), second = pair.make(got, true);
       train(*whole, want, 5, 0, 9);
       train(*first, got, 5, 0, 4);
-      checkpoint::optimizer_from_bytes(*second, checkpoint::OptimizerCopy::of(*first).to_bytes());
+      checkpoint::optimizer_from_bytes(*second, checkpoint::optimizer_to_bytes(*first));
       train(*second, got, 5, 4, 9);
       EXPECT_TRUE(same_bits(want, got)) << pair.name << " " << type;
       EXPECT_EQ(checkpoint::optimizer_to_bytes(*whole).size(), checkpoint::optimizer_to_bytes(*second).size());
