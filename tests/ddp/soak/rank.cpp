@@ -108,6 +108,16 @@ class Rank::Impl {
   void add(std::string name, std::function<void()> run) { features_.emplace_back(std::move(name), std::move(run)); }
 
   void add_options() {
+    add("fused optimizer", [this] {
+      Ddp<Sequential> ddp(make_model());
+      optim::AdamW optimizer(ddp->parameters(), torch::optim::AdamWOptions(1e-3));
+      optimizer.step_options() = {.max_norm = 1, .skip_nonfinite = true};
+      LearningRate rate(optimizer, schedule::cosine({.warmup_steps = 2, .total_steps = 4}));
+      for (int i = 0; i < 4; ++i) {
+        rate.apply(i);
+        step(ddp, optimizer, batch());
+      }
+    });
     add("one model all the time", [this] {
       for (int i = 0; i < 3; ++i) step(*ddp_, *optimizer_, batch());
       evaluate(*ddp_);
