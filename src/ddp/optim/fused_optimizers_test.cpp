@@ -10,7 +10,6 @@
 #include "checkpoint/testing/test_folder.h"
 #include "ddp/snapshot/optimizer_state.h"
 #include "ddp/snapshot/state_hash.h"
-#include "ddp/snapshot/state.h"
 #include "ddp/testing/fused_pairs.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/snapshot.h"
