@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/invalid_argument.h"
+#include "ddp/sync/sample_weight.h"
 
 namespace lockstep::detail {
 
@@ -15,9 +16,11 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct GroupCapsule : torch::CustomClassHolder {
-  explicit GroupCapsule(std::shared_ptr<ProcessGroup> held) : group(std::move(held)) {}
+struct CallCapsule : torch::CustomClassHolder {
+  CallCapsule(std::shared_ptr<ProcessGroup> of_call, SampleWeight of_samples)
+      : group(std::move(of_call)), weight(std::move(of_samples)) {}
   std::shared_ptr<ProcessGroup> group;
+  SampleWeight weight;  // null: 1
 };
 
 // Of the values of each channel; f64, on the input's device.
@@ -102,7 +105,7 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     context->save_for_backward({input, call.weight, mean, variance});
     context->saved_data["count"] = moments.count;
     context->saved_data["eps"] = call.eps;
-    context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<GroupCapsule>(group));
+    context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<CallCapsule>(group, sample_weight()));
     if (input.numel() == 0) return at::empty_like(input);
     // Normalising with given statistics is what torch's kernel does in evaluation.
     return std::get<0>(at::native_batch_norm(input, weight, bias, mean, variance, false, 0, call.eps));
@@ -118,7 +121,9 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     const at::Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &variance = saved[3];
     const at::Tensor gradient = output_gradients[0].contiguous(input.suggest_memory_format());
     const double eps = context->saved_data["eps"].toDouble();
-    const auto group = static_cast<GroupCapsule&>(*context->saved_data["group"].toCapsule()).group;
+    const auto& call = static_cast<CallCapsule&>(*context->saved_data["group"].toCapsule());
+    // What other ranks contribute is weighted by their samples; DDP weights this rank's parameters later.
+    const double share = call.weight ? (*call.weight)() : 1;
 
     // d loss / d weight and d bias of this rank: DDP averages them like any gradient.
     at::Tensor weight_gradient = at::zeros_like(mean), bias_gradient = at::zeros_like(mean);
@@ -127,8 +132,10 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
           gradient, input, optional(weight), mean, variance, {}, {}, false, eps, {false, true, true});
     }
     at::Tensor sums = at::stack({weight_gradient, bias_gradient}).to(at::kDouble);
-    group->all_reduce(sums, {}).wait();
-    sums.div_(context->saved_data["count"].toDouble());
+    if (share == 0) sums.zero_();
+    sums.mul_(share);
+    call.group->all_reduce(sums, {}).wait();
+    sums.div_(context->saved_data["count"].toDouble() * (share == 0 ? 1 : share));
     variable_list gradients(5);
     if (context->needs_input_grad(0)) {
       gradients[0] = input_gradient(gradient, input, weight, mean, (variance.to(at::kDouble) + eps).rsqrt(), sums);

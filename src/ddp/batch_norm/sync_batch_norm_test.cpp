@@ -343,6 +343,38 @@ TEST(ConvertSyncBatchNorm, LeavesOtherBatchNormsAlone) {
   });
 }
 
+// A rank's gradients depend on the other ranks' losses, which have weights of their own.
+TEST(SyncBatchNorm, InDdpWithWeightedSamplesEqualsOneProcessWithTheWholeBatch) {
+  const std::vector<std::int64_t> begin = {0, 2, 2, 7};  // rank 1 has none
+  at::Generator generator = at::detail::createCPUGenerator(3);
+  const at::Tensor whole = at::randn({7, 4}, generator);
+  run_ranks(3, [&](const std::shared_ptr<ProcessGroup>& group) {
+    for (const bool converted : {false, true}) {
+      torch::nn::Linear linear(4, kChannels);
+      torch::nn::Sequential model(linear);
+      if (converted) {
+        model->push_back(torch::nn::BatchNorm1d(kChannels));
+        convert_sync_batchnorm(model, group);
+      } else {
+        model->push_back(SyncBatchNorm(kChannels, group));
+      }
+      DistributedDataParallel ddp(model, {.process_group = group, .sample_weighted = true});
+      const std::int64_t first = begin[static_cast<std::size_t>(group->rank())];
+      const at::Tensor part = whole.narrow(0, first, begin[static_cast<std::size_t>(group->rank()) + 1] - first);
+      const at::Tensor weight = linear->weight.detach().clone().requires_grad_();
+      torch::nn::BatchNorm1d layer(kChannels);
+      layer(at::linear(whole, weight, linear->bias.detach())).pow(3).mean().backward();
+      for (int step = 0; step < 2; ++step) {
+        for (const at::Tensor& parameter : model->parameters()) parameter.mutable_grad() = at::Tensor();
+        ddp(part).pow(3).mean().backward();
+        EXPECT_TRUE(at::allclose(linear->weight.grad(), weight.grad(), 1e-4, 1e-6))
+            << linear->weight.grad() << weight.grad();
+        EXPECT_TRUE(at::allclose(model->named_parameters()["1.weight"].grad(), layer->weight.grad(), 1e-4, 1e-6));
+      }
+    }
+  });
+}
+
 TEST(ConvertSyncBatchNorm, ReportsWhatIsNotSupported) {
   torch::nn::BatchNorm1d layer(kChannels);
   run_ranks(2, [&](const std::shared_ptr<ProcessGroup>& group) {

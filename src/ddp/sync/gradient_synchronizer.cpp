@@ -11,6 +11,7 @@
 #include "ddp/sync/replicas/parameter_watch.h"
 #include "ddp/sync/replicas/replica_state.h"
 #include "ddp/sync/replicas/tensor_broadcast.h"
+#include "ddp/sync/sample_weight.h"
 #include "lockstep/ddp/init.h"
 
 namespace lockstep {
@@ -103,6 +104,7 @@ class GradientSynchronizer::Impl {
     reducer_->follow_accumulators();
     const bool synchronise = reducer_->synchronise() && training_;
     record_ = detail::ForwardRecord{.synchronise = synchronise};
+    weight_.reset();
     if (joining_) {
       check_followed(synchronise);
       exchange_presence(true, synchronise);
@@ -126,6 +128,7 @@ class GradientSynchronizer::Impl {
     }
     detail::ForwardRecord record = std::move(*record_);
     record_.reset();
+    weight_.reset();
     if (!training_) return;
     reducer_->set_scale([this] { return scale(); });
     reducer_->expect_backward(outputs, std::move(record));
@@ -252,6 +255,8 @@ class GradientSynchronizer::Impl {
       const auto total = static_cast<double>(count->total.item<std::int64_t>());
       return total > 0 ? static_cast<double>(count->mine) * world / total : 0.0;
     };
+    weight_ = std::make_shared<const std::function<double()>>(record_->weight);
+    detail::set_sample_weight(weight_);
   }
 
   // The factor for this rank's gradients in a pass. Samples are weighted before that.
@@ -317,7 +322,8 @@ class GradientSynchronizer::Impl {
   // The forward that runs.
   detail::PassClock::Clock::time_point forward_begin_{};
   std::optional<detail::ForwardRecord> record_;
-  bool training_ = true;  // its parameters are not frozen
+  detail::SampleWeight weight_;  // the record's, for layers
+  bool training_ = true;         // its parameters are not frozen
   std::int64_t forwards_ = 0;
   std::int64_t next_samples_ = -1;
 

@@ -7,6 +7,7 @@
 #include "ddp/group/operation_label.h"
 #include "ddp/sync/buckets/exclusive_memory.h"
 #include "ddp/sync/pass_errors.h"
+#include "ddp/sync/sample_weight.h"
 #include "ddp/sync/unused_parameters.h"
 #include "ddp/torch_compat.h"
 
@@ -214,6 +215,10 @@ void Reducer::on_output(const PendingForwards::Record& record) {
   if (!weighted_) {
     weighted_ = true;
     weights_.begin(weight, averaged_ ? record->carry : 1);
+    // For segments that run again in backward; kept by the backward, also if that throws.
+    const auto running = std::make_shared<const std::function<double()>>(record->weight);
+    compat::at_end_of_backward([running] {});
+    set_sample_weight(running);
   } else if (weight != weights_.weight()) {
     throw Error(
         {StatusCode::invalid_argument,
