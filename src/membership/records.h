@@ -37,6 +37,7 @@ struct Generation {
                             // becomes a group
   std::string id = {};      // random
   std::vector<Member> members = {};
+  std::string witness = {};  // the register of its witness (witness.h); empty: the first member breaks ties
 
   std::vector<std::string> ids() const;
   // The rank of a member; -1 if it is none.
