@@ -17,6 +17,7 @@ using Action = std::function<int()>;
 using AddCommand = void (*)(CLI::App& app, Action& chosen);
 
 void add_run_command(CLI::App& app, Action& chosen);
+void add_witness_command(CLI::App& app, Action& chosen);
 void add_bench_command(CLI::App& app, Action& chosen);  // only if the benchmarks are built
 
 // All of them, in the order in which --help lists them.

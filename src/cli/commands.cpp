@@ -8,6 +8,7 @@ namespace lockstep::cli {
 const std::vector<AddCommand>& commands() {
   static const std::vector<AddCommand> all = {
       add_run_command,
+      add_witness_command,
 #ifdef LOCKSTEP_WITH_BENCH
       add_bench_command,
 #endif

@@ -16,6 +16,7 @@
 #include "elastic/forming.h"
 #include "membership/attester.h"
 #include "membership/roster.h"
+#include "membership/succession.h"
 #include "rendezvous/environment.h"
 #include "rendezvous/network_interface.h"
 #include "rendezvous/process_identity.h"
@@ -34,6 +35,10 @@ constexpr milliseconds kFollowTime{50};
 // For a process that was left behind to end after SIGKILL.
 constexpr milliseconds kEndTime{5000};
 constexpr milliseconds kNewcomerPollInterval{50};
+constexpr milliseconds kWitnessTimeout{200};
+constexpr milliseconds kWitnessInterval{1000};
+// How many times in a row the witness must be found changed before a new generation takes that into account.
+constexpr int kWitnessChecks = 3;
 // How long one attempt at the first generation may take after another has failed. Other processes may have succeeded,
 // which only reading the store again shows.
 constexpr milliseconds kFirstAttempt{10000};
@@ -60,6 +65,7 @@ ParticipantOptions ParticipantOptions::from_environment(ParticipantOptions base)
   base.policy.max_ranks = number_from(environment, "LOCKSTEP_MAX_RANKS", base.policy.max_ranks, 1);
   base.roster = environment("LOCKSTEP_ROSTER").value_or(base.roster);
   base.attester = environment("LOCKSTEP_ATTESTER").value_or(base.attester);
+  base.witness = environment("LOCKSTEP_WITNESS").value_or(base.witness);
   base.newcomer = number_from(environment, "LOCKSTEP_NEWCOMER", base.newcomer ? 1 : 0, 0) == 1;
   if (base.policy.min_ranks > base.policy.max_ranks) {
     throw Error({StatusCode::invalid_argument, fmt::format("LOCKSTEP_MIN_RANKS is {}, but LOCKSTEP_MAX_RANKS is {}",
@@ -102,14 +108,47 @@ Participant::~Participant() {
 
 void Participant::watch_for_newcomers() {
   std::unique_lock lock(mutex_);
+  auto witness_asked_at = Clock::now();
+  int changes = 0;
   while (!stop_.wait_for(lock, kNewcomerPollInterval, [this] { return stopping_; })) {
     if (!accepts_newcomers_.load()) continue;
+    const std::string witness = established_witness_;
+    const bool has_room = has_room_;
     lock.unlock();
     const auto registrants = member_store_->registrants();
-    newcomers_wait_.store(registrants.ok() && !registrants->empty() && accepts_newcomers_.load(),
-                          std::memory_order_relaxed);
+    if (!options_.witness.empty() && Clock::now() - witness_asked_at >= kWitnessInterval) {
+      changes = has_other_witness(witness) ? changes + 1 : 0;
+      witness_asked_at = Clock::now();
+    }
+    const bool is_due = (has_room && registrants.ok() && !registrants->empty()) || changes >= kWitnessChecks;
+    newcomers_wait_.store(is_due && accepts_newcomers_.load(), std::memory_order_relaxed);
     lock.lock();
   }
+}
+
+std::optional<membership::WitnessView> Participant::find_witness() const {
+  if (options_.witness.empty()) return std::nullopt;
+  auto view = membership::ask_witness(options_.witness, secret_, Deadline::after(kWitnessTimeout));
+  if (view.ok()) return *std::move(view);
+  log_debug("{}", view.status().message());
+  return std::nullopt;
+}
+
+bool Participant::has_other_witness(const std::string& established) const {
+  const auto present = find_witness();
+  return present ? !established.starts_with(present->id + "/") : !established.empty();
+}
+
+bool Participant::collect_votes(const membership::Action& action,
+                                const std::optional<membership::WitnessView>& witness) const {
+  for (const std::string& name : action.votes) {
+    const Status voted = membership::request_vote(options_.witness, secret_, *witness, name, action.answer.generation,
+                                                  Deadline::after(kProbeTimeout));
+    if (voted.ok()) continue;
+    log_warn("generation {} has no vote: {}", action.answer.generation.number, voted.message());
+    return false;
+  }
+  return true;
 }
 
 bool Participant::accept(const Generation& generation) {
@@ -143,9 +182,13 @@ void Participant::establish(const RankStart& start) {
   established_ = accepted_;
   registration_.reset();
   set_log_rank(start.group->rank(), start.generation);
-  const bool room = start.group->size() < options_.policy.max_ranks;
+  {
+    const std::lock_guard lock(mutex_);
+    established_witness_ = established_.witness;
+    has_room_ = start.group->size() < options_.policy.max_ranks;
+  }
   newcomers_wait_.store(false, std::memory_order_relaxed);
-  accepts_newcomers_.store(start.group->rank() == 0 && room);
+  accepts_newcomers_.store(start.group->rank() == 0);
 }
 
 std::optional<Participant::RankStart> Participant::next_generation(std::int64_t step) {
@@ -195,7 +238,11 @@ std::optional<Participant::RankStart> Participant::try_first_generation(Store& s
     // The list of members; rank 0 chooses its id.
     std::vector<char> mine(1024), all(mine.size() * static_cast<std::size_t>(first_size_));
     const std::string id = random_hex(8);
-    const std::string text = membership::format(Generation{.number = 1, .id = id, .job = id, .members = {self_}});
+    Generation own{.number = 1, .id = id, .job = id, .members = {self_}};
+    if (const auto witness = first_rank_ == 0 ? find_witness() : std::nullopt) {
+      own.witness = membership::next_register({}, &*witness, own.id);
+    }
+    const std::string text = membership::format(own);
     if (text.size() >= mine.size()) throw Error({StatusCode::internal, "a member's record is too long"});
     std::copy(text.begin(), text.end(), mine.begin());
     start.group->all_gather(ConstBuffer{mine.data(), mine.size(), DType::i8},
@@ -268,6 +315,7 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
   std::string logged;
   const auto began = Clock::now();
   auto logged_at = began;
+  auto witness_asked_at = began - kWitnessTimeout;
   while (true) {
     const membership::Action action = recovery.next(Clock::now());
     if (recovery.waits_for() != logged && Clock::now() - logged_at > std::chrono::seconds(2)) {
@@ -297,6 +345,10 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
         auto registrants = member_store_->registrants();
         if (!registrants.ok()) throw Error(registrants.status());
         registrants_ = *std::move(registrants);
+        if (Clock::now() - witness_asked_at >= kWitnessTimeout) {
+          recovery.on_witness(find_witness());
+          witness_asked_at = Clock::now();
+        }
         std::vector<Registration> registrations;
         for (const MemberStore::Registrant& registrant : registrants_) registrations.push_back(registrant.registration);
         recovery.on_registrations(registrations, Clock::now());
@@ -315,6 +367,7 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
       case membership::Action::Kind::join:
         step = recovery.registration().step;
         established_ = recovery.registration().established;
+        if (action.leads && !collect_votes(action, recovery.witness())) return std::nullopt;
         return form(action.answer, action.leads);
       case membership::Action::Kind::give_up:
         if (action.leads) send_answer(action.answer, registrants_);

@@ -40,13 +40,14 @@ struct ParticipantOptions {
   Policy policy = {};
   std::string roster = {};    // the path of the roster file; empty: none
   std::string attester = {};  // where the launcher attests the ends of this site's processes; empty: nowhere
+  std::string witness = {};   // "host:port" (membership/witness.h); empty: none
   // Asks the members in the roster to join them, if there is a roster with members.
   bool newcomer = false;
   // How long it may take to form the group of a decided generation.
   std::chrono::milliseconds forming{std::chrono::seconds(10)};
 
-  // From LOCKSTEP_MIN_RANKS, LOCKSTEP_MAX_RANKS, LOCKSTEP_ROSTER, LOCKSTEP_ATTESTER and LOCKSTEP_NEWCOMER if they are
-  // set; the rest as in `base`. Throws Error for invalid values.
+  // From LOCKSTEP_MIN_RANKS, LOCKSTEP_MAX_RANKS, LOCKSTEP_ROSTER, LOCKSTEP_ATTESTER, LOCKSTEP_WITNESS and
+  // LOCKSTEP_NEWCOMER if they are set; the rest as in `base`. Throws Error for invalid values.
   static ParticipantOptions from_environment(ParticipantOptions base);
 };
 
@@ -94,6 +95,11 @@ class Participant {
   void establish(const RankStart& start);
   std::optional<RankStart> recover(std::int64_t& step);
   std::optional<RankStart> form(const Answer& answer, bool leads);
+  std::optional<membership::WitnessView> find_witness() const;
+  // False: the witness does not vote for the decision.
+  bool collect_votes(const membership::Action& action, const std::optional<membership::WitnessView>& witness) const;
+  // True if the generation has a witness that is lost, or has none although one answers.
+  bool has_other_witness(const std::string& established) const;
   void send_answer(const Answer& answer, const std::vector<MemberStore::Registrant>& registrants);
   ProbeResult probe(const Member& member);
   Recovery::Followed follow(const Member& member, const Registration& registration);
@@ -116,10 +122,12 @@ class Participant {
   std::vector<MemberStore::Registrant> registrants_;  // those reported to the recovery last
 
   std::atomic<bool> newcomers_wait_ = false;     // set by the newcomer watcher
-  std::atomic<bool> accepts_newcomers_ = false;  // true while this process is rank 0 and there is room
+  std::atomic<bool> accepts_newcomers_ = false;  // true while this process is rank 0
   std::mutex mutex_;
   std::condition_variable stop_;
-  bool stopping_ = false;  // guarded by mutex_
+  bool stopping_ = false;            // guarded by mutex_
+  std::string established_witness_;  // of the present generation; guarded by mutex_
+  bool has_room_ = false;            // for newcomers; guarded by mutex_
   std::thread newcomer_watcher_;
 };
 

@@ -50,6 +50,7 @@ class ElasticSupervisor {
                              .max_ranks = job_.options.nproc * job_.options.max_nodes,
                              .roster_file = job_.roster_file(),
                              .attester = attester_ ? attester_->address() : "",
+                             .witness = job_.options.witness,
                              .newcomer = newcomer};
     return ranks_.start(
         round_,

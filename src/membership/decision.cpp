@@ -19,7 +19,7 @@ Bases bases_of(const MembershipView& view) {
     accepted.push_back(&one.accepted);
   }
   for (const Generation& one : view.attested) accepted.push_back(&one);
-  return find_bases(established, accepted);
+  return find_bases(established, accepted, view.witness ? &*view.witness : nullptr);
 }
 
 Absence absence_of(const MembershipView& view, const std::string& id) {
@@ -126,13 +126,14 @@ Decision decide(const MembershipView& view, const Policy& policy, const std::str
   for (const Registration* one : members) here.insert(one->member.id);
   const std::set<std::string> ended = ids_of_ended(view);
   std::vector<std::string> missing;
-  if (const auto missing_quorum = find_missing_quorum(bases, ended, here)) {
-    return wait_or_give_up(
-        view, policy,
-        fmt::format("of the {} ranks of generation {}, {}. Without them another part of the job "
-                    "might continue at the same time",
-                    missing_quorum->base->members.size(), missing_quorum->base->number, missing_quorum->reason),
-        false);
+  const WitnessView* const witness = view.witness ? &*view.witness : nullptr;
+  QuorumCheck check = check_quorums(bases, ended, here, witness);
+  if (check.missing != nullptr) {
+    return wait_or_give_up(view, policy,
+                           fmt::format("of the {} ranks of generation {}, {}. Without them another part of the job "
+                                       "might continue at the same time",
+                                       check.missing->members.size(), check.missing->number, check.reason),
+                           false);
   }
   for (const Generation* base : bases.all) {
     for (const Member& member : base->members) {
@@ -157,7 +158,10 @@ Decision decide(const MembershipView& view, const Policy& policy, const std::str
             .reason = kStateLost,
             .has_quorum = true};
   }
-  return form(members, *source, bases, fresh_id);
+  Decision decision = form(members, *source, bases, fresh_id);
+  decision.answer.generation.witness = next_register(bases, witness, fresh_id);
+  decision.votes = std::move(check.votes);
+  return decision;
 }
 
 }  // namespace lockstep::membership

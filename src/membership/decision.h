@@ -11,10 +11,12 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "membership/records.h"
+#include "membership/witness.h"
 
 namespace lockstep::membership {
 
@@ -52,6 +54,7 @@ struct MembershipView {
   std::map<std::string, Absence> absent = {};  // by member id; a member without an entry is unknown
   std::vector<Generation> attested = {};       // what the sites of ended members had accepted
   Duration elapsed{};                          // since the leader started waiting
+  std::optional<WitnessView> witness = {};     // if there is one, and it answers
 };
 
 // Why a job cannot continue without a snapshot.
@@ -63,6 +66,7 @@ struct Decision {
   Answer answer = {};       // form: for all members of the generation
   std::string reason = {};  // human-readable
   bool has_quorum = false;
+  std::vector<std::string> votes = {};  // form: registers in which the witness must vote for it first
 };
 
 // `fresh_id` becomes the id of the new generation.

@@ -5,7 +5,7 @@
 namespace lockstep::membership {
 
 Quorum count_quorum(std::span<const std::string> members, const std::set<std::string>& ended,
-                    const std::set<std::string>& present) {
+                    const std::set<std::string>& present, TieBreaker tie_breaker) {
   Quorum quorum;
   bool first_is_here = false;
   for (const std::string& member : members) {
@@ -16,13 +16,18 @@ Quorum count_quorum(std::span<const std::string> members, const std::set<std::st
     ++quorum.living;
     if (is_here) ++quorum.present;
   }
-  quorum.reached =
-      2 * quorum.present > quorum.living || (quorum.living > 0 && 2 * quorum.present == quorum.living && first_is_here);
-  quorum.reason =
-      fmt::format("{} of the {} that may still be alive are present{}", quorum.present, quorum.living,
-                  quorum.reached                        ? ""
-                  : 2 * quorum.present == quorum.living ? ", but not the first of them: half is not enough without it"
-                                                        : "; more than half are needed");
+  const bool is_tie = quorum.living > 0 && 2 * quorum.present == quorum.living;
+  quorum.needs_vote = is_tie && tie_breaker == TieBreaker::witness;
+  quorum.reached = 2 * quorum.present > quorum.living || quorum.needs_vote ||
+                   (is_tie && tie_breaker == TieBreaker::first_member && first_is_here);
+  const char* missing = "; more than half are needed";
+  if (is_tie && tie_breaker == TieBreaker::first_member) {
+    missing = ", but not the first of them: half is not enough without it";
+  } else if (is_tie) {
+    missing = ", but their witness cannot be reached: half is not enough without it";
+  }
+  quorum.reason = fmt::format("{} of the {} that may still be alive are present{}", quorum.present, quorum.living,
+                              quorum.reached ? "" : missing);
   return quorum;
 }
 

@@ -28,8 +28,11 @@ json to_json(const Member& member) {
 json to_json(const Generation& generation) {
   json members = json::array();
   for (const Member& member : generation.members) members.push_back(to_json(member));
-  return {
-      {"number", generation.number}, {"id", generation.id}, {"job", generation.job}, {"members", std::move(members)}};
+  return {{"number", generation.number},
+          {"id", generation.id},
+          {"job", generation.job},
+          {"members", std::move(members)},
+          {"witness", generation.witness}};
 }
 
 Member member_from(const json& value) {
@@ -50,6 +53,7 @@ Generation generation_from(const json& value) {
   const json& members = value.at("members");
   if (!members.is_array() || members.size() > kMaxMembers) throw std::invalid_argument("not a valid list of members");
   for (const json& member : members) generation.members.push_back(member_from(member));
+  generation.witness = value.at("witness").get<std::string>();
   return generation;
 }
 

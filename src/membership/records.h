@@ -38,6 +38,7 @@ struct Generation {
   std::string id = {};      // random
   std::string job = {};     // the id of the job's first generation, which all later ones keep
   std::vector<Member> members = {};
+  std::string witness = {};  // the register of its witness (witness.h); empty: the first member breaks ties
 
   std::vector<std::string> ids() const;
   // The rank of a member; -1 if it is none.

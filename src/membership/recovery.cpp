@@ -87,7 +87,7 @@ Action Recovery::lead(TimePoint now) {
   if (!collected_) return {.kind = Action::Kind::collect, .pause = registrations_.empty() ? Duration{} : kCollectPause};
   collected_ = false;
 
-  MembershipView view{.present = registrations_, .elapsed = now - started_};
+  MembershipView view{.present = registrations_, .elapsed = now - started_, .witness = witness_};
   view.present.insert(view.present.begin(), self_);
   for (const auto& [id, status] : statuses_) view.absent[id] = {.kind = status.kind, .lasts = now - status.since};
   for (const auto& [id, generation] : attested_) view.attested.push_back(generation);
@@ -97,7 +97,9 @@ Action Recovery::lead(TimePoint now) {
     case Decision::Kind::form:
       // More processes may be registered than max_ranks allows.
       if (decision.answer.generation.rank_of(self_.member.id) >= 0) {
-        return end(Action::Kind::join, std::move(decision.answer), true);
+        end(Action::Kind::join, std::move(decision.answer), true);
+        end_->votes = std::move(decision.votes);
+        return *end_;
       }
       break;
     case Decision::Kind::give_up: return end(Action::Kind::give_up, std::move(decision.answer), true);

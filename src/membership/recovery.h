@@ -37,7 +37,8 @@ struct Action {
   Member member = {};
   Answer answer = {};
   bool leads = false;
-  Duration pause{};  // to wait before performing the action
+  std::vector<std::string> votes = {};  // join: registers in which the witness must vote for it first, if `leads`
+  Duration pause{};                     // to wait before performing the action
 };
 
 // "probe", "follow", ...
@@ -67,6 +68,9 @@ class Recovery {
   // `registrations` without that of this process.
   void on_registrations(const std::vector<Registration>& registrations, TimePoint now);
   void on_roster(const Generation& roster, bool finished, TimePoint now);
+  // What the witness answered; nothing: it did not.
+  void on_witness(std::optional<WitnessView> witness) { witness_ = std::move(witness); }
+  const std::optional<WitnessView>& witness() const { return witness_; }
 
   // What to register with the followed process. Changes when this process learns that it was left behind.
   const Registration& registration() const { return self_; }
@@ -100,6 +104,7 @@ class Recovery {
   std::map<std::string, MemberStatus> statuses_;
   std::map<std::string, Generation> attested_;  // by generation id: what the sites of ended members had accepted
   std::vector<Registration> registrations_;
+  std::optional<WitnessView> witness_;
   std::optional<Member> following_;
   bool leading_ = false;
   bool collected_ = false;  // leading: probing and collecting alternate

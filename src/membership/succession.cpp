@@ -16,6 +16,10 @@ void add_newest(std::vector<const Generation*>& bases, const std::vector<const G
   }
 }
 
+bool is_of(const std::string& witness_register, const WitnessView* witness) {
+  return witness != nullptr && witness_register.starts_with(witness->id + "/");
+}
+
 }  // namespace
 
 std::int64_t Bases::next_number() const {
@@ -24,21 +28,45 @@ std::int64_t Bases::next_number() const {
   return number;
 }
 
-Bases find_bases(const std::vector<const Generation*>& established, const std::vector<const Generation*>& accepted) {
-  Bases bases;
-  add_newest(bases.all, established);
-  if (!bases.all.empty()) bases.established = bases.all.front();
-  add_newest(bases.all, accepted);
-  return bases;
+Bases find_bases(const std::vector<const Generation*>& established, std::vector<const Generation*> accepted,
+                 const WitnessView* witness) {
+  while (true) {
+    Bases bases;
+    add_newest(bases.all, established);
+    if (!bases.all.empty()) bases.established = bases.all.front();
+    add_newest(bases.all, accepted);
+    if (witness == nullptr) return bases;
+    const std::size_t before = accepted.size();
+    for (const Generation* const base : bases.all) {
+      const auto vote = witness->votes.find(base->witness);
+      if (vote == witness->votes.end()) continue;
+      if (std::ranges::find(accepted, &vote->second) == accepted.end()) accepted.push_back(&vote->second);
+    }
+    if (accepted.size() == before) return bases;
+  }
 }
 
-std::optional<MissingQuorum> find_missing_quorum(const Bases& bases, const std::set<std::string>& ended,
-                                                 const std::set<std::string>& members) {
+QuorumCheck check_quorums(const Bases& bases, const std::set<std::string>& ended, const std::set<std::string>& members,
+                          const WitnessView* witness) {
+  QuorumCheck check;
   for (const Generation* const base : bases.all) {
-    Quorum quorum = count_quorum(base->ids(), ended, members);
-    if (!quorum.reached) return MissingQuorum{.base = base, .reason = std::move(quorum.reason)};
+    TieBreaker tie_breaker = TieBreaker::first_member;
+    if (!base->witness.empty())
+      tie_breaker = is_of(base->witness, witness) ? TieBreaker::witness : TieBreaker::lost_witness;
+    Quorum quorum = count_quorum(base->ids(), ended, members, tie_breaker);
+    if (!quorum.reached) return {.missing = base, .reason = std::move(quorum.reason)};
+    const bool is_new = std::ranges::find(check.votes, base->witness) == check.votes.end();
+    if (quorum.needs_vote && is_new) check.votes.push_back(base->witness);
   }
-  return std::nullopt;
+  return check;
+}
+
+std::string next_register(const Bases& bases, const WitnessView* witness, const std::string& fresh_id) {
+  if (witness == nullptr) return "";
+  for (const Generation* const base : bases.all) {
+    if (is_of(base->witness, witness)) return base->witness;
+  }
+  return witness->id + "/" + fresh_id;
 }
 
 }  // namespace lockstep::membership

@@ -2,12 +2,12 @@
 // Pure functions, for ranks (decision.h) and for nodes (launch/meeting). docs/membership.md has the proof.
 #pragma once
 
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "membership/records.h"
+#include "membership/witness.h"
 
 namespace lockstep::membership {
 
@@ -20,15 +20,21 @@ struct Bases {
   std::int64_t next_number() const;
 };
 
-// Generations with number 0 do not count. The result refers to the arguments.
-Bases find_bases(const std::vector<const Generation*>& established, const std::vector<const Generation*>& accepted);
+// Generations with number 0 do not count. `witness`: null if none can be reached; its votes for the bases' registers
+// count as accepted. The result refers to the arguments.
+Bases find_bases(const std::vector<const Generation*>& established, std::vector<const Generation*> accepted,
+                 const WitnessView* witness = nullptr);
 
-struct MissingQuorum {
-  const Generation* base;
-  std::string reason;  // human-readable: "1 of the 3 that may still be alive are present; more than half are needed"
+struct QuorumCheck {
+  const Generation* missing = nullptr;  // the first of the bases of which the members are no quorum; null: of each
+  std::string reason =
+      {};  // human-readable: "1 of the 3 that may still be alive are present; more than half are needed"
+  std::vector<std::string> votes = {};  // registers of the witness (witness.h): it must vote for the decision
 };
-// The first of the bases of which the processes `members` are no quorum; nothing if they are one of each.
-std::optional<MissingQuorum> find_missing_quorum(const Bases& bases, const std::set<std::string>& ended,
-                                                 const std::set<std::string>& members);
+QuorumCheck check_quorums(const Bases& bases, const std::set<std::string>& ended, const std::set<std::string>& members,
+                          const WitnessView* witness = nullptr);
+
+// The register of the witness for the next generation; empty if none can be reached. `fresh_id` names a new one.
+std::string next_register(const Bases& bases, const WitnessView* witness, const std::string& fresh_id);
 
 }  // namespace lockstep::membership

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "launch_nodes/node_launcher.h"
+#include "support/process_set.h"
 
 namespace lockstep::testing {
 namespace {
@@ -195,16 +196,74 @@ TEST(LaunchNodeLoss, ANodeRejoinsAfterAFirewallHasRejectedItsPackets) {
       [](HostSet& hosts, Launcher&) { ASSERT_TRUE(hosts.set_firewall(0, HostSet::Firewall::open).ok()); });
 }
 
+// The launcher and its guard, as if the machine had lost power: nothing is left to attest anything.
+void kill_host(Launcher& node) {
+  for (const pid_t pid : node.descendants()) {
+    if (content_of(fmt::format("/proc/{}/comm", pid)) == "lockstep-guard\n") ::kill(pid, SIGKILL);
+  }
+  node.kill(SIGKILL);
+}
+
 TEST(LaunchNodeLoss, WithoutAGuardTheOtherHalfWaits) {
   LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 2);
   Nodes nodes = start_waiting(hosts, 2, "1:2");
-  // As if the whole machine had lost power: the guard first, so that nothing can attest the end of the launcher.
-  for (const pid_t pid : nodes[0]->descendants()) {
-    if (content_of(fmt::format("/proc/{}/comm", pid)) == "lockstep-guard\n") ::kill(pid, SIGKILL);
-  }
-  nodes[0]->kill(SIGKILL);
+  kill_host(*nodes[0]);
   EXPECT_TRUE(nodes[1]->wait_for_line("was lost")) << report_of(nodes);
   EXPECT_FALSE(nodes[1]->wait_for_line("sum", 3)) << report_of(nodes);
+}
+
+// `lockstep witness` on a third host.
+ProcessSet start_witness(const HostSet& hosts) {
+  return start_program(1,
+                       {"nsenter", fmt::format("--net=/proc/{}/fd/{}", ::getpid(), hosts.namespace_fd(2)),
+                        LOCKSTEP_COMMAND, "witness", "--listen", HostSet::address(2) + ":29401"},
+                       {.environment = {{"LOCKSTEP_SECRET", "the secret of a test"}}});
+}
+
+Nodes start_two_with_witness(const HostSet& hosts) {
+  Nodes nodes;
+  for (int host = 0; host < 2; ++host) {
+    nodes.push_back(start_node(hosts, host,
+                               {.arguments = {"--nnodes", "1:2", "--node-rank", std::to_string(host), "--last-call",
+                                              "1", "--node-timeout", "3", "--witness", HostSet::address(2) + ":29401"},
+                                .program = wait_in_world_of(2)}));
+  }
+  for (auto& node : nodes) EXPECT_TRUE(node->wait_for_line("waiting")) << report_of(nodes);
+  return nodes;
+}
+
+TEST(LaunchNodeLoss, WithAWitnessEitherOfTwoHostsMayBeLost) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
+  ProcessSet witness = start_witness(hosts);
+  ASSERT_TRUE(witness.wait_for_line(0, "listening", in_seconds(10))) << witness.report();
+  Nodes nodes = start_two_with_witness(hosts);
+  kill_host(*nodes[0]);
+  EXPECT_EQ(nodes[1]->wait(), 0) << report_of(nodes);
+  EXPECT_THAT(nodes[1]->out(), HasSubstr("rank 0 of 1: sum 1"));
+  witness.kill(0, SIGTERM);
+}
+
+TEST(LaunchNodeLoss, WithAWitnessOneOfTwoHostsContinuesWhenTheyAreCutOff) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
+  ProcessSet witness = start_witness(hosts);
+  ASSERT_TRUE(witness.wait_for_line(0, "listening", in_seconds(10))) << witness.report();
+  Nodes nodes = start_two_with_witness(hosts);
+  ASSERT_TRUE(hosts.cut_link(0).ok());
+  EXPECT_EQ(nodes[1]->wait(), 0) << report_of(nodes);
+  EXPECT_THAT(nodes[1]->out(), HasSubstr("rank 0 of 1: sum 1"));
+  EXPECT_FALSE(nodes[0]->wait_for_line("sum", 3)) << report_of(nodes);
+  witness.kill(0, SIGTERM);
+}
+
+TEST(LaunchNodeLoss, TheLossOfTheWitnessChangesNothing) {
+  LOCKSTEP_MAKE_HOSTS_OR_SKIP(hosts, 3);
+  ProcessSet witness = start_witness(hosts);
+  ASSERT_TRUE(witness.wait_for_line(0, "listening", in_seconds(10))) << witness.report();
+  Nodes nodes = start_two_with_witness(hosts);
+  witness.kill(0, SIGKILL);
+  EXPECT_FALSE(nodes[0]->wait_for_line("lost", 3)) << report_of(nodes);
+  nodes[0]->kill(SIGKILL);  // its guard attests it
+  EXPECT_EQ(nodes[1]->wait(), 0) << report_of(nodes);
 }
 
 TEST(LaunchNodeLoss, OfTwoNodesEitherMayBeKilled) {

@@ -13,6 +13,7 @@
 #include "membership/attester.h"
 #include "membership/quorum.h"
 #include "membership/roster.h"
+#include "membership/witness.h"
 #include "simulation/network.h"
 #include "simulation/training_model.h"
 #include "store/tcp/tcp_store_server.h"
@@ -24,6 +25,7 @@ using namespace std::chrono_literals;
 
 constexpr const char* kSecretText = "0123456789abcdef0123456789abcdef";
 constexpr std::uint16_t kMasterPort = 29500;
+constexpr std::uint16_t kWitnessPort = 29401;
 constexpr const char* kRoster = "/run/roster";
 constexpr Time kFaultsEnd = 25 * kSecond;
 // After this time without faults the job must make progress.
@@ -57,6 +59,7 @@ class History {
   void plan();
   void start_launcher(int host);
   void launch(int host);
+  void start_witness();
   void start_rank(int host, int number, bool newcomer, const std::string& attester);
   void attest_ends(int host, membership::Attester& attester);
   void restart_missing(int host, const std::string& attester);
@@ -79,7 +82,8 @@ class History {
   int newcomers_left_ = 0;
   std::vector<Rank> ranks_;
   std::vector<Process*> launchers_;
-  bool survivor_ = false;  // schedule_survivor() instead of random faults
+  Process* witness_ = nullptr;  // on a host of its own; null: there is none
+  bool survivor_ = false;       // schedule_survivor() instead of random faults
   bool calm_ = false;
 };
 
@@ -102,6 +106,9 @@ void History::start_rank(int host, int number, bool newcomer, const std::string&
                                                     {"LOCKSTEP_ROSTER", kRoster},
                                                     {"LOCKSTEP_ATTESTER", attester},
                                                     {"LOCKSTEP_NEWCOMER", newcomer ? "1" : "0"}};
+  if (witness_ != nullptr) {
+    environment["LOCKSTEP_WITNESS"] = fmt::format("{}:{}", witness_->host().address_text(), kWitnessPort);
+  }
   elastic::ParticipantOptions options;
   options.init.group.init_timeout = 30s;
   options.init.group.timeout = 30s;
@@ -125,6 +132,16 @@ void History::start_launcher(int host) {
     for (const Rank& rank : ranks_) {
       if (rank.host == host) rank.process->kill("its launcher has ended");
     }
+  });
+}
+
+void History::start_witness() {
+  Host& host = simulation_.add_host("witness");
+  witness_ = &simulation_.start(host, "witness", {{"LOCKSTEP_SECRET", kSecretText}}, [&host] {
+    const Secret secret = value_or_throw(Secret::from_environment());
+    const auto witness = value_or_throw(
+        membership::Witness::open({.host = host.address_text(), .port = kWitnessPort, .secret = secret}));
+    while (true) std::this_thread::sleep_for(1h);
   });
 }
 
@@ -219,7 +236,11 @@ void History::fault() {
     simulation_.scheduler()->after(pause, [victim] { victim->resume(); });
   };
   Process* const launcher = launchers_.at(static_cast<std::size_t>(victim->host().index));
-  switch (random_.below(12)) {
+  switch (random_.below(witness_ != nullptr ? 14 : 12)) {
+    case 12: simulation_.network().set_link(victim->host(), witness_->host(), Link::drop); break;
+    case 13:
+      if (random_.one_in(2)) witness_->kill("killed");
+      break;
     case 0: victim->kill("killed"); break;
     case 1: victim->at_operation(random_.between(1, 400), [victim] { victim->kill("killed"); }); break;
     case 2: stop(); break;
@@ -292,7 +313,10 @@ bool History::has_quorum(const membership::Generation& generation) {
     if (process->alive()) living.insert(member.id);
     if (!process->alive() && launchers_.at(host)->alive()) ended.insert(member.id);
   }
-  return membership::count_quorum(generation.ids(), ended, living).reached;
+  auto tie_breaker = membership::TieBreaker::first_member;
+  // Whether the generation has a witness is not known here: either may break the tie.
+  if (witness_ != nullptr) tie_breaker = membership::TieBreaker::lost_witness;
+  return membership::count_quorum(generation.ids(), ended, living, tie_breaker).reached;
 }
 
 // A living member of the newest generation that any host knows has the state of the last committed step, and the living
@@ -314,6 +338,7 @@ bool History::has_survivor() {
 Outcome History::run() {
   plan();
   for (int host = 0; host < hosts_; ++host) simulation_.add_host(fmt::format("host{}", host));
+  if (hosts_ > 1 && random_.one_in(3)) start_witness();
   for (int host = 0; host < hosts_; ++host) start_launcher(host);
   if (survivor_) {
     schedule_survivor();

@@ -16,6 +16,7 @@
 #include "membership/attester.h"
 #include "membership/quorum.h"
 #include "membership/roster.h"
+#include "membership/witness.h"
 #include "simulation/network.h"
 #include "simulation/process.h"
 
@@ -29,6 +30,7 @@ using launch::StoreMeeting;
 
 constexpr const char* kSecretText = "0123456789abcdef0123456789abcdef";
 constexpr std::uint16_t kPort = 29400;
+constexpr std::uint16_t kWitnessPort = 29401;
 constexpr Time kFaultsBegin = 4 * kSecond;
 constexpr Time kFaultsEnd = 30 * kSecond;
 constexpr Time kCalm = 90 * kSecond;
@@ -53,6 +55,8 @@ class NodeHistory {
   };
   void plan();
   void start_node(int host);
+  void start_witness();
+  std::string witness_address() { return fmt::format("{}:{}", simulation_.host(hosts_).address_text(), kWitnessPort); }
   void run_launcher(Node& node);
   void run_guard(Node& node);
   void work(Node& node, StoreMeeting& meeting);
@@ -71,6 +75,8 @@ class NodeHistory {
   Random& random_;
   int hosts_ = 2;
   bool restarts_ = false;  // launchers that ended are replaced
+  bool has_witness_ = false;
+  Process* witness_ = nullptr;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::map<std::string, Node*> by_id_;
   std::string violation_;
@@ -92,6 +98,7 @@ std::string identity(const Round& round) {
 
 void NodeHistory::plan() {
   hosts_ = static_cast<int>(random_.between(2, 4));
+  has_witness_ = random_.one_in(2);
   restarts_ = random_.one_in(2);
 }
 
@@ -109,6 +116,17 @@ void NodeHistory::start_node(int host) {
   };
   node.launcher = start("launcher", [this, &node] { run_launcher(node); });
   node.guard = start("guard", [this, &node] { run_guard(node); });
+}
+
+// On a host of its own.
+void NodeHistory::start_witness() {
+  Host& host = simulation_.add_host("witness");
+  witness_ = &simulation_.start(host, "witness", {{"LOCKSTEP_SECRET", kSecretText}}, [&host] {
+    const Secret secret = value_or_throw(Secret::from_environment());
+    const auto witness = value_or_throw(
+        membership::Witness::open({.host = host.address_text(), .port = kWitnessPort, .secret = secret}));
+    while (true) std::this_thread::sleep_for(1h);
+  });
 }
 
 void NodeHistory::run_guard(Node& node) {
@@ -135,6 +153,7 @@ void NodeHistory::run_launcher(Node& node) {
   options.last_call_timeout = 1s;
   options.silent_timeout = 3s;
   options.linger = 1s;
+  if (has_witness_) options.witness = witness_address();
   options.roster = node.roster;
   options.open_attester = [&node](const std::string&) -> Result<std::string> {
     while (node.attester.empty()) std::this_thread::sleep_for(1ms);
@@ -279,7 +298,7 @@ void NodeHistory::fault() {
       simulation_.scheduler()->after(pause, [this, victim] { start_node(victim->host); });
     }
   };
-  switch (random_.below(10)) {
+  switch (random_.below(has_witness_ ? 12 : 10)) {
     case 0: kill(); break;
     case 1: launcher->at_operation(random_.between(1, 400), kill); break;
     case 2: stop(); break;
@@ -291,6 +310,12 @@ void NodeHistory::fault() {
     case 8:  // a whole host: nothing is left to attest anything
       victim->guard->kill("killed");
       kill();
+      break;
+    case 10:  // the witness gets no packets from a host
+      simulation_.network().set_link(victim->launcher->host(), witness_->host(), Link::drop);
+      break;
+    case 11:
+      if (random_.one_in(2)) witness_->kill("killed");
       break;
     case 9:
       launcher->host().disk_full = true;
@@ -325,16 +350,22 @@ bool NodeHistory::can_continue() {
       newest.push_back(roster->generation);
     }
   }
-  newest.push_back(trained_);
+  newest.push_back(trained_);  // as if without a witness, unless it is the newest
+  if (has_witness_ && newest.front().number == trained_.number) newest.pop_back();
   const int min_nodes = restarts_ ? hosts_ / 2 + 1 : 1;
   return static_cast<int>(living.size()) >= min_nodes && std::ranges::all_of(newest, [&](const auto& generation) {
-           return membership::count_quorum(generation.ids(), ended, living).reached;
+           auto tie_breaker = membership::TieBreaker::first_member;
+           if (!generation.witness.empty()) {
+             tie_breaker = witness_->alive() ? membership::TieBreaker::witness : membership::TieBreaker::lost_witness;
+           }
+           return membership::count_quorum(generation.ids(), ended, living, tie_breaker).reached;
          });
 }
 
 Outcome NodeHistory::run() {
   plan();
   for (int host = 0; host < hosts_; ++host) simulation_.add_host(fmt::format("host{}", host));
+  if (has_witness_) start_witness();
   for (int host = 0; host < hosts_; ++host) start_node(host);
   schedule_faults();
   simulation_.scheduler()->at(kSecond, [this] { train(); });

@@ -268,6 +268,8 @@ void Coordinator::decide(Clock::time_point now) {
                    .others = job_state_.others,
                    .is_void = is_void(),
                    .ended = ended_,
+                   .witness = witness_,
+                   .fresh_id = random_hex(8),
                    .awaited = {},
                    .present = {},
                    .since_arrival = std::chrono::duration_cast<std::chrono::milliseconds>(now - last_arrival_),
@@ -297,12 +299,19 @@ void Coordinator::begin_round(const MeetingDecision& decision) {
     const auto place = parse_host_port(first.address);
     master = to_string({.host = place.ok() ? place->host : first.host, .port = first.rank_port});
   }
-  job_state_.round = {.number = decision.number,
-                      .id = random_hex(8),
-                      .master = std::move(master),
-                      .nodes = decision.nodes,
-                      .base = job_state_.established.number,
-                      .base_id = job_state_.established.id};
+  RoundRecord next{.number = decision.number,
+                   .id = random_hex(8),
+                   .master = std::move(master),
+                   .nodes = decision.nodes,
+                   .base = job_state_.established.number,
+                   .base_id = job_state_.established.id,
+                   .witness = decision.witness};
+  const auto votes = [&](const std::string& name) { return vote_(name, generation_of(next)); };
+  if (!std::ranges::all_of(decision.votes, votes)) {
+    job_state_.progress = "the witness has not voted for the next round";
+    return;
+  }
+  job_state_.round = std::move(next);
   log_info("round {} begins: {}", decision.number, decision.reason);
   job_state_.others.clear();
   if (!job_state_.job.elastic) job_state_.finished.clear();

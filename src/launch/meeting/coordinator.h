@@ -36,6 +36,12 @@ class Coordinator {
   void update(const std::map<std::string, std::string>& pairs, Clock::time_point now, const FindEnd& find_end);
 
   const JobState& job_state() const { return job_state_; }
+  // What the witness answered before the next update(), and how to ask it for a vote: true if it voted for the round.
+  using Vote = std::function<bool(const std::string& witness_register, const membership::Generation& round)>;
+  void set_witness(std::optional<membership::WitnessView> witness, Vote vote) {
+    witness_ = std::move(witness);
+    vote_ = std::move(vote);
+  }
   // The id of the node that offers the newest roster, and the roster's number; -1: none.
   std::pair<std::string, std::int64_t> newest_roster() const;
   // Call when the roster with that number is in the store for all nodes.
@@ -96,6 +102,8 @@ class Coordinator {
   std::map<std::string, Clock::time_point> asked_at_;  // when the end of an absent node was asked for last
   std::map<std::string, std::string> refusals_;
   bool has_quorum_ = false;
+  std::optional<membership::WitnessView> witness_;
+  Vote vote_;
 };
 
 }  // namespace lockstep::launch

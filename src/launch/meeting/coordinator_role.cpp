@@ -12,6 +12,8 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::chrono::milliseconds kAttesterTimeout{300};
+constexpr std::chrono::milliseconds kWitnessTimeout{200};
+constexpr std::chrono::milliseconds kWitnessInterval{500};
 
 }  // namespace
 
@@ -29,9 +31,26 @@ Status CoordinatorRole::update() {
     if (!attestation) return std::nullopt;
     return std::move(attestation->newest);
   };
+  ask_witness();
   coordinator_.update(*pairs, Coordinator::Clock::now(), find_end);
   LOCKSTEP_RETURN_IF_ERROR(collect_roster());
   return publish();
+}
+
+void CoordinatorRole::ask_witness() {
+  const auto now = Coordinator::Clock::now();
+  if (options_.witness.empty() || (witness_asked_at_ && now - *witness_asked_at_ < kWitnessInterval)) return;
+  witness_asked_at_ = now;
+  auto asked = membership::ask_witness(options_.witness, options_.secret, Deadline::after(kWitnessTimeout));
+  if (!asked.ok()) return coordinator_.set_witness(std::nullopt, nullptr);
+  const auto vote = [this, seen = *asked](const std::string& name, const membership::Generation& round) {
+    const Status voted = membership::request_vote(options_.witness, options_.secret, seen, name, round,
+                                                  Deadline::after(kAttesterTimeout));
+    if (!voted.ok()) log_info("round {} has no vote: {}", round.number - 1, voted.message());
+    witness_asked_at_.reset();  // what was seen is out of date
+    return voted.ok();
+  };
+  coordinator_.set_witness(*std::move(asked), vote);
 }
 
 Status CoordinatorRole::publish() {

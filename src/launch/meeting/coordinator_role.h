@@ -22,6 +22,7 @@ class CoordinatorRole {
     JobConfig job;
     CoordinatorOptions coordinator = {};
     Secret secret = {};
+    std::string witness = {};  // "host:port"; empty: none
     std::chrono::milliseconds rpc_timeout{8'000};
   };
   // `known`: as for Coordinator. `store`: a connection to this node's own store.
@@ -36,6 +37,7 @@ class CoordinatorRole {
 
  private:
   Deadline deadline() const { return Deadline::after(options_.rpc_timeout); }
+  void ask_witness();
   Status collect_roster();
   Status publish();
 
@@ -44,6 +46,7 @@ class CoordinatorRole {
   Coordinator coordinator_;
   std::uint64_t version_ = 0;  // of the published job state
   std::uint64_t beat_ = 0;
+  std::optional<Coordinator::Clock::time_point> witness_asked_at_;
   std::string written_state_;
   std::map<std::string, std::string> written_refusals_;
 };

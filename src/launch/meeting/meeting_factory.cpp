@@ -26,6 +26,7 @@ Result<std::unique_ptr<NodeMeeting>> open_store_meeting(const Job& job, const No
   meeting.roster = job.node_roster_file();
   meeting.open_attester = [&job](const std::string& host) { return job.guard.open_attester(host); };
   meeting.secret = job.secret;
+  meeting.witness = options.witness;
   meeting.last_call_timeout = options.last_call_timeout;
   meeting.silent_timeout = options.node_timeout;
   auto opened = StoreMeeting::open(std::move(meeting));

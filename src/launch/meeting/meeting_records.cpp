@@ -146,6 +146,7 @@ void serialize_round(Io& io, Record& round) {
   serialize_nodes(io, round.nodes);
   io.number(round.base);
   io.text(round.base_id, kMaxNameBytes);
+  io.text(round.witness, kMaxNameBytes);
 }
 
 template <typename Io, typename Generations>
@@ -154,6 +155,7 @@ void serialize_generations(Io& io, Generations& generations) {
     io.number(generation.number);
     io.text(generation.id, kMaxNameBytes);
     io.items(generation.members, [&](auto& member) { io.text(member.id, kMaxNameBytes); });
+    io.text(generation.witness, kMaxNameBytes);
   });
 }
 

@@ -281,6 +281,7 @@ void MeetingThread::become_coordinator() {
                                          .coordinator = {.last_call_timeout = options_.last_call_timeout,
                                                          .silent_timeout = options_.silent_timeout},
                                          .secret = options_.secret,
+                                         .witness = options_.witness,
                                          .rpc_timeout = rpc_timeout()},
                 std::move(known), *client);
   store_ = *client;

@@ -31,12 +31,14 @@ struct Rounds {
     generations.push_back(generation_of(view.established));
     std::vector<const membership::Generation*> accepted;
     for (const auto& one : generations) accepted.push_back(&one);
-    bases = membership::find_bases({accepted.back()}, accepted);
+    witness = view.witness ? &*view.witness : nullptr;
+    bases = membership::find_bases({accepted.back()}, accepted, witness);
   }
   Rounds(const Rounds&) = delete;
   Rounds& operator=(const Rounds&) = delete;
 
   std::vector<membership::Generation> generations;
+  const membership::WitnessView* witness = nullptr;
   membership::Bases bases;
 };
 
@@ -107,6 +109,7 @@ membership::Member member_of(const NodeRecord& node) {
 membership::Generation generation_of(const RoundRecord& round) {
   membership::Generation generation{.number = round.number + 1, .id = round.id};
   for (const auto& node : round.nodes) generation.members.push_back(member_of(node));
+  generation.witness = round.witness;
   return generation;
 }
 
@@ -185,21 +188,26 @@ MeetingDecision decide_with_quorum(const MeetingView& view) {
 
 MeetingDecision decide_round(const MeetingView& view) {
   const Rounds rounds(view);
-  const auto check = [&](const std::set<std::string>& ids) -> std::optional<MeetingDecision> {
-    const auto missing = membership::find_missing_quorum(rounds.bases, view.ended, ids);
-    if (!missing) return std::nullopt;
+  const auto check = [&](const std::set<std::string>& ids) {
+    return membership::check_quorums(rounds.bases, view.ended, ids, rounds.witness);
+  };
+  const auto refuse = [](const membership::QuorumCheck& failed) {
     return MeetingDecision{.nodes = {},
-                           .reason = fmt::format("of the {} nodes of round {}, {}", missing->base->members.size(),
-                                                 missing->base->number - 1, missing->reason)};
+                           .reason = fmt::format("of the {} nodes of round {}, {}", failed.missing->members.size(),
+                                                 failed.missing->number - 1, failed.reason)};
   };
   std::set<std::string> present, chosen;
   for (const auto& one : view.present) present.insert(one.node.id);
-  if (auto refused = check(present)) return *std::move(refused);
+  if (const auto checked = check(present); checked.missing != nullptr) return refuse(checked);
   MeetingDecision decision = decide_with_quorum(view);
-  for (const auto& node : decision.nodes) chosen.insert(node.id);
+  if (!decision.begins) return decision;
   // Nodes of an earlier round may be present, but have no place in the next one.
-  if (auto refused = decision.begins ? check(chosen) : std::nullopt) return *std::move(refused);
+  for (const auto& node : decision.nodes) chosen.insert(node.id);
+  auto checked = check(chosen);
+  if (checked.missing != nullptr) return refuse(checked);
   decision.number = static_cast<int>(rounds.bases.next_number()) - 1;
+  decision.witness = membership::next_register(rounds.bases, rounds.witness, view.fresh_id);
+  decision.votes = std::move(checked.votes);
   return decision;
 }
 

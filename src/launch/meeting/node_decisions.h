@@ -12,6 +12,7 @@
 
 #include "launch/meeting/node_meeting.h"
 #include "membership/records.h"
+#include "membership/witness.h"
 
 namespace lockstep::launch {
 
@@ -36,6 +37,7 @@ struct RoundRecord {
   std::vector<NodeRecord> nodes = {};
   int base = -1;             // the newest established round that the coordinator knew
   std::string base_id = {};  // its id
+  std::string witness = {};  // the register of its witness (membership/witness.h); empty: the first node breaks ties
 };
 
 // The same for the layer that ranks and nodes share: its numbers begin with 1.
@@ -64,23 +66,27 @@ struct PresentNode {
 
 struct MeetingView {
   JobConfig job;
-  RoundRecord last;                            // the newest that a present node knows
-  RoundRecord established;                     // the newest that all of its nodes have accepted
-  std::vector<membership::Generation> others;  // accepted elsewhere: not older than `last`
-  bool is_void = false;                        // `last` cannot be established any more
-  std::set<std::string> ended;                 // ids of nodes that are attested to have ended
-  std::set<std::string> awaited;               // ids of nodes that are absent, but not given up
-  std::vector<PresentNode> present;            // in order of arrival
-  std::chrono::milliseconds since_arrival{0};  // of the last new node
+  RoundRecord last;                                // the newest that a present node knows
+  RoundRecord established;                         // the newest that all of its nodes have accepted
+  std::vector<membership::Generation> others;      // accepted elsewhere: not older than `last`
+  bool is_void = false;                            // `last` cannot be established any more
+  std::set<std::string> ended;                     // ids of nodes that are attested to have ended
+  std::optional<membership::WitnessView> witness;  // if there is one, and it answers
+  std::string fresh_id = {};                       // for a register of the witness
+  std::set<std::string> awaited;                   // ids of nodes that are absent, but not given up
+  std::vector<PresentNode> present;                // in order of arrival
+  std::chrono::milliseconds since_arrival{0};      // of the last new node
   std::chrono::milliseconds last_call_timeout{30'000};
 };
 
 struct MeetingDecision {
   bool begins = false;
-  bool has_quorum = false;        // of the last rounds (membership/succession.h); always before the first round
-  int number = 0;                 // of the round that begins
-  std::vector<NodeRecord> nodes;  // of the round that begins, by node rank
-  std::string reason;             // why it begins or does not
+  bool has_quorum = false;              // of the last rounds (membership/succession.h); always before the first round
+  int number = 0;                       // of the round that begins
+  std::vector<NodeRecord> nodes;        // of the round that begins, by node rank
+  std::string witness = {};             // its register of the witness
+  std::vector<std::string> votes = {};  // registers in which the witness must vote for the round before it begins
+  std::string reason;                   // why it begins or does not
 };
 
 // A round begins when all living nodes of the last one have stopped their ranks, at least min_nodes are present, and

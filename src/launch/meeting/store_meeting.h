@@ -36,6 +36,7 @@ struct StoreMeetingOptions {
   // Opens the attester of this node on an address of this host and returns "host:port"; null: nothing attests its end.
   std::function<Result<std::string>(const std::string& host)> open_attester = nullptr;
   Secret secret = {};
+  std::string witness = {};                             // "host:port" (membership/witness.h); empty: none
   std::chrono::milliseconds last_call_timeout{30'000};  // how long to wait for more nodes once MIN are present
   std::chrono::milliseconds silent_timeout{10'000};     // a node or coordinator that is silent this long is lost
   std::chrono::milliseconds tick{50};                   // how often the store is read

@@ -153,6 +153,11 @@ const std::vector<Option>& options_table() {
          return assign(parse_whole_number(source, text, 0, 65535), draft.master_port);
        }},
       {"local-addr", "ADDRESS", "The address at which other nodes reach this one", set_text<&RunOptions::local_addr>},
+      {"witness", "HOST:PORT", "A `lockstep witness`, which decides between two halves of the job (LOCKSTEP_WITNESS)",
+       [](Draft& draft, const std::string& source, const std::string& text) {
+         draft.options.witness = text;
+         return parse_host_port(text).status().with_context(source);
+       }},
       {"standalone", nullptr, "One node, any free port",
        [](Draft& draft, const std::string& source, const std::string& text) {
          return assign(parse_flag(source, text), draft.standalone);
@@ -243,6 +248,7 @@ std::string variable_of(const Option& option) {
 }
 
 Status read_environment(const Environment& environment, Draft& draft) {
+  draft.options.witness = environment("LOCKSTEP_WITNESS").value_or("");
   for (const Option& option : options_table()) {
     const std::string variable = variable_of(option);
     const auto text = environment(variable.c_str());

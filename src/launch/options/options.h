@@ -35,6 +35,7 @@ struct RunOptions {
   // Where nodes meet (--rdzv-endpoint a:1,b:2: the second if the first is lost), and where the ranks of a single node
   // do. Empty: not given, a single node. Port 0: any free one.
   std::vector<HostPort> endpoints = {};
+  std::string witness = {};     // "host:port" of `lockstep witness`; empty: none
   std::string local_addr = {};  // at which other nodes reach this one; empty: automatic
   std::string run_id = {};      // empty: not given
   std::string role = "default";

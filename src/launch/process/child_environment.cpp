@@ -38,6 +38,7 @@ std::map<std::string, std::string> variables_of(const Round& round, const RankPl
     variables["LOCKSTEP_MAX_RANKS"] = std::to_string(place.elastic->max_ranks);
     variables["LOCKSTEP_ROSTER"] = place.elastic->roster_file;
     if (!place.elastic->attester.empty()) variables["LOCKSTEP_ATTESTER"] = place.elastic->attester;
+    if (!place.elastic->witness.empty()) variables["LOCKSTEP_WITNESS"] = place.elastic->witness;
     if (place.elastic->newcomer) variables["LOCKSTEP_NEWCOMER"] = "1";
   }
   return variables;

@@ -15,6 +15,7 @@ struct ElasticPlace {
   int max_ranks = 1;
   std::string roster_file;
   std::string attester = {};  // where this launcher attests the ends of its ranks; empty: nowhere
+  std::string witness = {};   // "host:port"; empty: none
   bool newcomer = false;      // joins a running job
 };
 
