@@ -12,14 +12,45 @@
 namespace lockstep::membership {
 namespace {
 
-Bases bases_of(const MembershipView& view) {
+// True if a member has ended without having accepted the generation, so that it can never become a group.
+bool is_void(const Generation& generation, const MembershipView& view) {
+  return std::ranges::any_of(generation.members, [&](const Member& member) {
+    const auto found = view.ended_with.find(member.id);
+    if (found == view.ended_with.end()) return false;
+    const Generation& newest = found->second;
+    return newest.number < generation.number || (newest.number == generation.number && newest.id != generation.id);
+  });
+}
+
+// Without the votes for void generations.
+std::optional<WitnessView> witness_of(const MembershipView& view) {
+  std::optional<WitnessView> witness = view.witness;
+  if (witness) std::erase_if(witness->votes, [&](const auto& vote) { return is_void(vote.second, view); });
+  return witness;
+}
+
+Bases bases_of(const MembershipView& view, const WitnessView* witness) {
   std::vector<const Generation*> established, accepted;
+  const auto add = [&](const Generation& one) {
+    if (!is_void(one, view)) accepted.push_back(&one);
+  };
   for (const Registration& one : view.present) {
     established.push_back(&one.established);
-    accepted.push_back(&one.accepted);
+    accepted.push_back(&one.established);  // it was accepted, too, and what the process accepted since may be void
+    add(one.accepted);
   }
-  for (const Generation& one : view.attested) accepted.push_back(&one);
-  return find_bases(established, accepted, view.witness ? &*view.witness : nullptr);
+  for (const Generation& one : view.attested) add(one);
+  return find_bases(established, accepted, witness);
+}
+
+// Greater than all known ones, also those of void generations: a host accepts one generation of each number.
+std::int64_t next_number(const MembershipView& view, const Bases& bases) {
+  std::int64_t number = bases.next_number();
+  for (const Registration& one : view.present) number = std::max(number, one.accepted.number + 1);
+  for (const Generation& one : view.attested) number = std::max(number, one.number + 1);
+  if (!view.witness) return number;
+  for (const auto& [name, vote] : view.witness->votes) number = std::max(number, vote.number + 1);
+  return number;
 }
 
 Absence absence_of(const MembershipView& view, const std::string& id) {
@@ -97,9 +128,9 @@ Decision wait_or_give_up(const MembershipView& view, const Policy& policy, const
 }
 
 Decision form(const std::vector<const Registration*>& members, const Registration& source, const Bases& bases,
-              const std::string& fresh_id) {
+              std::int64_t number, const std::string& fresh_id) {
   Answer answer{.kind = Answer::Kind::join};
-  answer.generation.number = bases.next_number();
+  answer.generation.number = number;
   answer.generation.id = fresh_id;
   answer.generation.job = bases.all.front()->job;
   for (const Registration* one : members) {
@@ -114,7 +145,9 @@ Decision form(const std::vector<const Registration*>& members, const Registratio
 }  // namespace
 
 Decision decide(const MembershipView& view, const Policy& policy, const std::string& fresh_id) {
-  const Bases bases = bases_of(view);
+  const std::optional<WitnessView> counted = witness_of(view);
+  const WitnessView* const witness = counted ? &*counted : nullptr;
+  const Bases bases = bases_of(view, witness);
   if (bases.all.empty()) {
     return wait_or_give_up(view, policy, "no registered process belongs to the job yet", false);
   }
@@ -126,7 +159,6 @@ Decision decide(const MembershipView& view, const Policy& policy, const std::str
   for (const Registration* one : members) here.insert(one->member.id);
   const std::set<std::string> ended = ids_of_ended(view);
   std::vector<std::string> missing;
-  const WitnessView* const witness = view.witness ? &*view.witness : nullptr;
   QuorumCheck check = check_quorums(bases, ended, here, witness);
   if (check.missing != nullptr) {
     return wait_or_give_up(view, policy,
@@ -158,7 +190,7 @@ Decision decide(const MembershipView& view, const Policy& policy, const std::str
             .reason = kStateLost,
             .has_quorum = true};
   }
-  Decision decision = form(members, *source, bases, fresh_id);
+  Decision decision = form(members, *source, bases, next_number(view, bases), fresh_id);
   decision.answer.generation.witness = next_register(bases, witness, fresh_id);
   decision.votes = std::move(check.votes);
   return decision;

@@ -4,7 +4,8 @@
 // the site of an ended member, has accepted, and of the newest one that any registrant was an established member of.
 // Both are needed: a decision that some accepted may not have become a group, while one that became a group was
 // accepted by all its members. A generation becomes a group only when all of its members join it, and a process joins
-// one at a time, so at most one of several decisions becomes a group. docs/membership.md has the proof.
+// one at a time, so at most one of several decisions becomes a group. A decision of which a member ended without having
+// accepted it is void: it can never become a group, and does not count. docs/membership.md has the proof.
 #pragma once
 
 #include <chrono>
@@ -53,8 +54,10 @@ struct MembershipView {
   std::vector<Registration> present = {};      // in order of arrival, including the leader's own
   std::map<std::string, Absence> absent = {};  // by member id; a member without an entry is unknown
   std::vector<Generation> attested = {};       // what the sites of ended members had accepted
-  Duration elapsed{};                          // since the leader started waiting
-  std::optional<WitnessView> witness = {};     // if there is one, and it answers
+  // The same by member id: an ended member can have accepted nothing newer.
+  std::map<std::string, Generation> ended_with = {};
+  Duration elapsed{};                       // since the leader started waiting
+  std::optional<WitnessView> witness = {};  // if there is one, and it answers
 };
 
 // Why a job cannot continue without a snapshot.

@@ -108,6 +108,25 @@ TEST(Decide, NeedsAQuorumOfWhatAnEndedMemberAccepted) {
   EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::form);
 }
 
+// A member of generation 2 ended before it accepted it, so generation 2 never became a group.
+TEST(Decide, AVoidGenerationDoesNotCount) {
+  const Generation second = generation(2, {"b", "x"});
+  MembershipView view{.present = {member("a", kThree, 5), member("c", kThree, 5)},
+                      .absent = {{"b", kEnded}, {"x", kEnded}},
+                      .attested = {second},
+                      .ended_with = {{"b", second}, {"x", second}}};
+  EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::wait) << "its members may have made steps";
+  view.ended_with["b"] = kThree;
+  const Decision decision = decide(view, {}, "next");
+  ASSERT_EQ(decision.kind, Decision::Kind::form) << decision.reason;
+  EXPECT_EQ(decision.answer.generation.number, 3) << "the host of x has accepted a generation 2";
+  view.attested.push_back(generation(1, {"x", "y", "z"}, "other"));
+  EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::wait) << "another generation 1, which may be a group";
+  view.attested.pop_back();
+  view.ended_with["b"] = generation(2, {"b", "y"}, "another");
+  EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::form) << "a host accepts one generation of each number";
+}
+
 // A registered process for which there is no room does not join, so it cannot vote.
 TEST(Decide, OnlyThoseWhoJoinCountInTheQuorum) {
   const Generation old = generation(1, {"a", "b"}), grown = generation(2, {"a", "c", "d"});

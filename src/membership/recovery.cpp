@@ -91,6 +91,7 @@ Action Recovery::lead(TimePoint now) {
   view.present.insert(view.present.begin(), self_);
   for (const auto& [id, status] : statuses_) view.absent[id] = {.kind = status.kind, .lasts = now - status.since};
   for (const auto& [id, generation] : attested_) view.attested.push_back(generation);
+  view.ended_with = ended_with_;
   Decision decision = decide(view, policy_, fresh_id_());
   waits_for_ = decision.reason;
   switch (decision.kind) {
@@ -109,13 +110,16 @@ Action Recovery::lead(TimePoint now) {
   return {.kind = Action::Kind::collect, .pause = kCollectPause};
 }
 
-// Registered processes may have members in their generations that this process does not know.
+// Registered processes and the witness may know generations with members that this process does not know.
 std::optional<Action> Recovery::probe_absent(TimePoint now) {
   std::set<std::string> settled = {self_.member.id};
   for (const Registration& one : registrations_) settled.insert(one.member.id);
   std::vector<const Generation*> generations = {&self_.accepted, &self_.established};
   for (const Registration& one : registrations_) {
     generations.insert(generations.end(), {&one.accepted, &one.established});
+  }
+  if (witness_) {
+    for (const auto& [name, vote] : witness_->votes) generations.push_back(&vote);
   }
   for (const Generation* generation : generations) {
     for (const Member& member : generation->members) {
@@ -153,6 +157,7 @@ void Recovery::on_probe(const Member& member, const ProbeResult& result, TimePoi
     case ProbeResult::Kind::ended:
       set_status(member, Absence::Kind::ended, now);
       attested_[result.accepted.id] = result.accepted;
+      ended_with_.emplace(member.id, result.accepted);
       learn(result.accepted);
       break;
     case ProbeResult::Kind::refused: set_status(member, Absence::Kind::unreachable, now); break;

@@ -102,7 +102,8 @@ class Recovery {
   const TimePoint started_;
   const std::function<std::string()> fresh_id_;
   std::map<std::string, MemberStatus> statuses_;
-  std::map<std::string, Generation> attested_;  // by generation id: what the sites of ended members had accepted
+  std::map<std::string, Generation> attested_;    // by generation id: what the sites of ended members had accepted
+  std::map<std::string, Generation> ended_with_;  // the same by member id
   std::vector<Registration> registrations_;
   std::optional<WitnessView> witness_;
   std::optional<Member> following_;

@@ -15,8 +15,8 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/base/status.h"
-#include "store/tcp/tcp_store_server.h"
 #include "membership/records.h"
+#include "store/tcp/tcp_store_server.h"
 
 namespace lockstep::membership {
 

@@ -8,7 +8,8 @@
 //
 // Parameters are counted through all groups. One that has no state yet has no fields. Numbers are decimal and are read
 // back bit for bit. Known are the options and states of SGD, Adam, AdamW, Adagrad, RMSprop, LBFGS and Lion, also in
-// classes derived from these optimizers. An optimizer without master weights ignores those that are read. Nothing that is read is executed: this replaces LibTorch's archives.
+// classes derived from these optimizers. An optimizer without master weights ignores those that are read. Nothing that
+// is read is executed: this replaces LibTorch's archives.
 #pragma once
 
 #include <torch/optim/optimizer.h>

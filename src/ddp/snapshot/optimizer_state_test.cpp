@@ -75,7 +75,8 @@ TEST_P(OptimizerBytes, AResumedOptimizerTakesTheSameStepsBitForBit) {
 
 Parameters short_parameters() {
   torch::manual_seed(6);
-  Parameters parameters{torch::randn({5, 4}).to(torch::kBFloat16), torch::randn({3}).to(torch::kHalf), torch::randn({2})};
+  Parameters parameters{torch::randn({5, 4}).to(torch::kBFloat16), torch::randn({3}).to(torch::kHalf),
+                        torch::randn({2})};
   for (at::Tensor& parameter : parameters) parameter.requires_grad_();
   return parameters;
 }
@@ -83,7 +84,8 @@ Parameters short_parameters() {
 TEST(OptimizerState, MasterWeightsContinueBitForBit) {
   const Parameters parameters = short_parameters(), resumed = short_parameters();
   // Steps that are smaller than the parameters' precision: without the master weights they would be lost.
-  optim::AdamW optimizer(parameters, torch::optim::AdamWOptions(1e-4)), fresh(resumed, torch::optim::AdamWOptions(1e-4));
+  optim::AdamW optimizer(parameters, torch::optim::AdamWOptions(1e-4)),
+      fresh(resumed, torch::optim::AdamWOptions(1e-4));
   run(optimizer, parameters, 5);
   {
     at::NoGradGuard no_grad;
