@@ -13,6 +13,7 @@
 #include "ddp/elastic/state_chain.h"
 #include "ddp/snapshot/content.h"
 #include "ddp/snapshot/state_hash.h"
+#include "ddp/sync/replicas/tensor_broadcast.h"
 
 namespace lockstep::detail {
 namespace {
@@ -149,10 +150,27 @@ std::uint64_t ElasticState::hash() const {
   const std::string text = value_or_throw(checkpoint::format_manifest(manifest));
   std::uint64_t hash = XXH3_64bits_withSeed(text.data(), text.size(), static_cast<std::uint64_t>(progress_));
   hash = checkpoint::add_to_hash(hash, values);
-  hash = checkpoint::add_to_hash(hash, checkpoint::tensors_of_model(state_.model));
+  checkpoint::NamedTensors parameters;
+  for (const auto& parameter : state_.model.named_parameters())
+    parameters[parameter.key()] = parameter.value().detach();
+  hash = checkpoint::add_to_hash(hash, parameters);
   if (!state_.optimizer) return hash;
   const std::uint64_t optimizer = checkpoint::hash_of_optimizer(state_.optimizer->get());
   return XXH3_64bits_withSeed(&optimizer, sizeof(optimizer), hash);
+}
+
+std::uint64_t ElasticState::hash_of_buffers() const {
+  checkpoint::NamedTensors buffers;
+  for (const auto& buffer : state_.model.named_buffers()) buffers[buffer.key()] = buffer.value().detach();
+  return checkpoint::add_to_hash(0, buffers);
+}
+
+void ElasticState::take_buffers(ProcessGroup& group, int source) {
+  torch::NoGradGuard no_grad;
+  std::vector<at::Tensor> buffers;
+  for (const at::Tensor& buffer : state_.model.buffers()) buffers.push_back(buffer.detach());
+  TensorBroadcast(group, buffers).run(source);
+  capture();
 }
 
 void ElasticState::send(StateChain& chain) const {

@@ -41,8 +41,13 @@ class ElasticState {
   // another way, the state does not count any more (progress -1). Gradients are dropped.
   void settle();
 
-  // Of all that transfer() would send. Equal on all ranks that have committed the same steps.
+  // Of all that transfer() would send, but for the buffers. Equal on all ranks that have committed the same steps.
   std::uint64_t hash() const;
+  // Buffers may differ between ranks: each forward in training changes the statistics of batch normalisation, and DDP
+  // broadcasts them before the next one.
+  std::uint64_t hash_of_buffers() const;
+  // Collective: all ranks get `source`'s buffers.
+  void take_buffers(ProcessGroup& group, int source);
 
   // The ranks in `receivers` get `source`'s committed state; the others return at once. All ranks give the same
   // arguments; `source` is not among the receivers. A receiver compares what it is sent with its own model and

@@ -63,19 +63,22 @@ ParticipantOptions participant_options(const Options& options) {
 // What each rank has at the start of a generation.
 struct Possession {
   std::int64_t has_state = 0;
-  std::int64_t hash = 0;  // of the state
-  friend bool operator==(const Possession&, const Possession&) = default;
+  std::int64_t hash = 0;     // of the state
+  std::int64_t buffers = 0;  // their hash
+  bool has_state_of(const Possession& other) const { return has_state == other.has_state && hash == other.hash; }
 };
 
 // Collective; by rank.
 std::vector<Possession> gather_possessions(ProcessGroup& group, const detail::ElasticState& state) {
   const bool has_state = state.progress() >= 0;
   const auto hash = has_state ? static_cast<std::int64_t>(state.hash()) : 0;
-  const at::Tensor all = at::empty({group.size(), 2}, at::kLong);
-  group.all_gather(at::tensor({std::int64_t{has_state}, hash}, at::kLong), all, {}).wait();
+  const auto buffers = has_state ? static_cast<std::int64_t>(state.hash_of_buffers()) : 0;
+  const at::Tensor all = at::empty({group.size(), 3}, at::kLong);
+  group.all_gather(at::tensor({std::int64_t{has_state}, hash, buffers}, at::kLong), all, {}).wait();
   std::vector<Possession> result;
   for (int rank = 0; rank < group.size(); ++rank) {
-    result.push_back({all[rank][0].item<std::int64_t>(), all[rank][1].item<std::int64_t>()});
+    const at::Tensor one = all[rank];
+    result.push_back({one[0].item<std::int64_t>(), one[1].item<std::int64_t>(), one[2].item<std::int64_t>()});
   }
   return result;
 }
@@ -95,9 +98,11 @@ void equalise_states(ProcessGroup& group, detail::ElasticState& state, int sourc
   }
   std::vector<int> receivers;
   bool differ = false;
+  bool buffers_differ = false;
   for (int rank = 0; rank < group.size(); ++rank) {
     const Possession& one = possessions[static_cast<std::size_t>(rank)];
-    if (one == right) continue;
+    buffers_differ |= one.has_state != 0 && one.buffers != right.buffers;
+    if (one.has_state_of(right)) continue;
     receivers.push_back(rank);
     differ |= one.has_state != 0;
   }
@@ -107,14 +112,17 @@ void equalise_states(ProcessGroup& group, detail::ElasticState& state, int sourc
         "the ranks have different states at the same step; all take that of one. Did a rank change its parameters, "
         "its optimizer or its learning rate differently from the others?");
   }
-  if (possessions[static_cast<std::size_t>(group.rank())] == right && group.rank() != source) return;
-  failpoint("state.transfer");
-  state.transfer(group, source, receivers);
-  failpoint("state.transferred");
-  if (group.rank() != source && static_cast<std::int64_t>(state.hash()) != right.hash) {
+  const bool receives = !possessions[static_cast<std::size_t>(group.rank())].has_state_of(right);
+  if (receives || (group.rank() == source && !receivers.empty())) {
+    failpoint("state.transfer");
+    state.transfer(group, source, receivers);
+    failpoint("state.transferred");
+  }
+  if (receives && static_cast<std::int64_t>(state.hash()) != right.hash) {
     throw Error({StatusCode::internal, fmt::format("the state that rank {} sent has arrived changed", source)});
   }
-  if (receivers.empty()) return;
+  if (buffers_differ) state.take_buffers(group, source);
+  if (receivers.empty() || (!receives && group.rank() != source)) return;
   log_info("{} the state after {:.0f} ms, of which {:.0f} ms until all ranks had compared theirs",
            group.rank() == source ? "sent" : "received", milliseconds_since(began), compared);
 }
