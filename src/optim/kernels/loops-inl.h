@@ -155,7 +155,7 @@ double square_sum(const std::byte* bytes, std::size_t count) {
   const hn::Rebind<T, decltype(d)> narrow;
   const std::size_t width = hn::Lanes(d);
   HWY_ALIGN double lanes[kNormLanes] = {};
-  const auto add = [&](auto d_wide, auto d_narrow, std::size_t i, double* lane) HWY_ATTR {
+  const auto add = [&](auto d_wide, [[maybe_unused]] auto d_narrow, std::size_t i, double* lane) HWY_ATTR {
     auto x = [&]() HWY_ATTR {
       if constexpr (sizeof(T) == sizeof(double)) {
         return Format::load(d_wide, from + i);
