@@ -1,4 +1,4 @@
-// Programs that autograd accepts and that nobody expects: what they change in place, keep, wrap twice or do on one rank
+// Programs that autograd accepts and that are unusual: what they change in place, keep, wrap twice or do on one rank
 // only. Each trains as by hand, or is an error that says what to do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -154,7 +154,7 @@ Status MeetingThread::read_job_state() {
   const Status accepted = accept(state->round);
   if (!accepted.ok()) {
     log_warn("round {} cannot be accepted: {}", state->round.number, accepted.message());
-    return {};  // tries again; without an entry in the roster nobody could know what this node has accepted
+    return {};  // tries again; without an entry in the roster, no node could know what this one has accepted
   }
   remember(*state);
   state_version_ = version;
