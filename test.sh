@@ -16,10 +16,10 @@ esac
 
 phase "packages" tools/setup --test || finish
 if [ "$mode" = --quick ]; then
-  build dev && run_tests dev -LE 'slow|packaging|^check$'
+  build dev && run_tests dev -LE 'slow|packaging|^check$|^nightly$'
   phase "format" tools/format --check
 else
   tools/setup --bench || echo "some peers of lockstep bench will be missing"
-  build dev && run_tests dev -LE '^check$'
+  build dev && run_tests dev -LE '^(check|nightly)$'
 fi
 finish

@@ -71,7 +71,11 @@ class Runner:
                     self.remarks.append(line[2:])
             print(f"{name}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
         with open(path) as file:
-            return json.load(file)
+            rows = json.load(file)
+        for row in rows:
+            if "missing" in row and row["missing"] not in self.remarks:
+                self.remarks.append(row["missing"])
+        return [row for row in rows if "missing" not in row]
 
     def all_reduce(self, place):
         def measure(part, sizes, rounds, *more):

@@ -1,7 +1,8 @@
 // One rank of `lockstep bench ddp`: trains as many steps as each line of its input requests.
 //
-//   lockstep-bench-ddp MODEL BATCH plain|BACKEND FIFOS
-// "plain" trains without synchronisation; BACKEND is the name of an engine for init_process_group.
+//   lockstep-bench-ddp MODEL BATCH plain|BACKEND FIFOS sgd|adamw
+// "plain" trains without synchronisation; BACKEND is the name of an engine for init_process_group. The optimizers are
+// Lockstep's fused ones.
 // FIFOS.<rank>.commands and FIFOS.<rank>.answers are FIFOs. Each line of the first is a number of steps; the answer is
 //   <forward+backward ms> <with optimizer ms> <exposed communication ms> <resident MiB> <peak MiB> <loss>
 // (medians over the steps; if gradients were synchronised, it has checked that all ranks have the same parameters).
@@ -48,6 +49,13 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name, torch::nn::Module& module) {
+  if (name == "adamw") {
+    return std::make_unique<lockstep::optim::AdamW>(module.parameters(), torch::optim::AdamWOptions(1e-4));
+  }
+  return std::make_unique<lockstep::optim::SGD>(module.parameters(), torch::optim::SGDOptions(1e-3).momentum(0.9));
+}
+
 int run(char** argv) {
   torch::set_num_threads(1);
   const std::string mode = argv[3];
@@ -58,10 +66,9 @@ int run(char** argv) {
   const auto [input, target] = task.data(std::stoll(argv[2]), 100 + static_cast<std::uint64_t>(job.rank()));
   std::unique_ptr<lockstep::GradientSynchronizer> sync;
   if (!plain) {
-    sync = std::make_unique<lockstep::GradientSynchronizer>(lockstep::named_tensors(task.module->named_parameters()),
-                                                            lockstep::named_tensors(task.module->named_buffers()));
+    sync = std::make_unique<lockstep::GradientSynchronizer>(*task.module);
   }
-  torch::optim::SGD optimizer(task.module->parameters(), torch::optim::SGDOptions(1e-3).momentum(0.9));
+  const auto optimizer = make_optimizer(argv[5], *task.module);
 
   const std::string fifos = argv[4] + ("." + std::to_string(job.rank()));
   std::ifstream commands(fifos + ".commands");
@@ -72,14 +79,14 @@ int run(char** argv) {
     for (int steps = std::stoi(line); steps > 0; --steps) {
       lockstep::barrier();
       const auto start = std::chrono::steady_clock::now();
-      for (auto& parameter : optimizer.param_groups()[0].params()) parameter.mutable_grad() = torch::Tensor();
+      for (auto& parameter : optimizer->param_groups()[0].params()) parameter.mutable_grad() = torch::Tensor();
       if (sync) sync->before_forward(input.size(0));
       const torch::Tensor output = task.forward(input);
       if (sync) sync->after_forward({output});
       loss = task.loss(output, target);
       loss.backward();
       both.push_back(milliseconds_since(start));
-      optimizer.step();
+      optimizer->step();
       all.push_back(milliseconds_since(start));
       exposed.push_back(sync ? 1e3 * sync->logging_data().exposed_communication_seconds : 0);
     }
@@ -93,7 +100,7 @@ int run(char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
+  if (argc != 6) {
     std::cerr << "lockstep-bench-ddp is started by `lockstep bench ddp`\n";
     return 2;
   }

@@ -72,8 +72,7 @@ struct Training {
   }
 
   std::unique_ptr<lockstep::GradientSynchronizer> synchronizer() {
-    return std::make_unique<lockstep::GradientSynchronizer>(lockstep::named_tensors(task.module->named_parameters()),
-                                                            lockstep::named_tensors(task.module->named_buffers()));
+    return std::make_unique<lockstep::GradientSynchronizer>(*task.module);
   }
   // Forward, backward and the optimizer. Without a context, the step is not to be committed.
   void step(lockstep::GradientSynchronizer& sync, const std::vector<std::size_t>& indices, elastic::Context* context) {

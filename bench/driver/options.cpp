@@ -122,6 +122,8 @@ Status validate_ddp(const DdpBenchOptions& options) {
   static constexpr std::string_view kModels[] = {"mlp", "cnn", "gpt"};
   if (!is_one_of(kModels, options.model))
     return invalid(fmt::format("--model {}: choose {}", options.model, fmt::join(kModels, ", ")));
+  if (!is_one_of(kDdpOptimizers, options.optimizer))
+    return invalid(fmt::format("--optimizer {}: choose {}", options.optimizer, fmt::join(kDdpOptimizers, ", ")));
   LOCKSTEP_RETURN_IF_ERROR(check_ranks_and_rounds(options.nproc, options.rounds));
   if (options.batch < 1 || options.steps < 1) return invalid("--batch and --steps must be at least 1");
   for (const std::string& backend : options.backends) {

@@ -39,8 +39,9 @@ struct BenchOptions {
 };
 
 struct DdpBenchOptions {
-  std::string model = "mlp";  // mlp, cnn, gpt
-  int batch = 64;             // samples per rank
+  std::string model = "mlp";      // mlp, cnn, gpt
+  int batch = 64;                 // samples per rank
+  std::string optimizer = "sgd";  // of kDdpOptimizers
   int nproc = 2;
   int rounds = 7;  // each runs every engine once, in random order
   int steps = 5;   // per round
@@ -54,6 +55,7 @@ struct DdpBenchOptions {
 
 inline constexpr std::string_view kPeers[] = {"gloo", "openmpi", "mpich"};
 inline constexpr std::string_view kDdpBackends[] = {"lockstep", "gloo", "openmpi", "mpich"};
+inline constexpr std::string_view kDdpOptimizers[] = {"sgd", "adamw"};
 inline constexpr int kMaxRanks = 256;
 
 // Values as users write them. The error message describes what was expected.

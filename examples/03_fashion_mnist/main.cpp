@@ -13,28 +13,9 @@
 #include "common/command_line.h"
 #include "common/fashion_mnist.h"
 #include "common/fashion_net.h"
-#include "common/progress.h"
+#include "common/test_accuracy.h"
 
 namespace {
-
-// Each rank evaluates its own shard, and the counts are summed. Returns the accuracy over all test images.
-double test_accuracy(FashionNet& model, const FashionMnist& data) {
-  torch::NoGradGuard no_grad;
-  model->eval();
-  const int rank = lockstep::get_rank(), world = lockstep::get_world_size();
-  std::vector<std::size_t> mine;
-  for (std::size_t i = static_cast<std::size_t>(rank); i < *data.size(); i += static_cast<std::size_t>(world))
-    mine.push_back(i);
-  torch::Tensor right = torch::zeros({1}, torch::kLong);
-  for (std::size_t begin = 0; begin < mine.size(); begin += 500) {
-    const auto batch = data.batch({mine.begin() + static_cast<std::ptrdiff_t>(begin),
-                                   mine.begin() + static_cast<std::ptrdiff_t>(std::min(begin + 500, mine.size()))});
-    right += model(batch.data).argmax(1).eq(batch.target).sum();
-  }
-  lockstep::all_reduce(right);
-  model->train();
-  return right.item<double>() / static_cast<double>(*data.size());
-}
 
 // Samples per second of one process alone, with the same batch.
 double speed_of_one(const FashionMnist& data, std::size_t batch, int steps) {
@@ -81,8 +62,8 @@ void train(const CommandLine& options) {
     sampler.set_epoch(epoch);
     sampler.reset();
     rate.apply(epoch);
-    Progress progress("epoch " + std::to_string(epoch + 1) + "/" + std::to_string(epochs),
-                      static_cast<std::int64_t>(samples), job.rank());
+    lockstep::Progress progress("epoch " + std::to_string(epoch + 1) + "/" + std::to_string(epochs),
+                                {.total = static_cast<std::int64_t>(samples)});
     while (const auto indices = sampler.next(batch)) {
       const auto example = data.batch(*indices);
       optimizer.zero_grad();
@@ -90,11 +71,16 @@ void train(const CommandLine& options) {
       loss.backward();
       optimizer.step();
       exposed += ddp.logging_data().exposed_communication_seconds;
-      progress.advance(static_cast<std::int64_t>(indices->size()) * job.world_size(), loss.item<double>());
+      const double value = loss.item<double>();
+      lockstep::log_metric("loss", value);  // lockstep run --metrics shows the mean over all ranks
+      progress.advance(static_cast<std::int64_t>(indices->size()) * job.world_size(), {{"loss", value}});
     }
     step_seconds += progress.seconds();
-    speed = progress.samples_per_second();
-    const double accuracy = test_accuracy(model, test);
+    speed = progress.per_second();
+    model->eval();
+    const double accuracy = test_accuracy(test, [&](const torch::Tensor& images) { return model(images); });
+    model->train();
+    if (leads) lockstep::log_metric("test accuracy", accuracy, epoch + 1);
     if (leads) std::printf("epoch %d: test accuracy %.2f %%\n", epoch + 1, accuracy * 100);
   }
 

@@ -13,7 +13,6 @@
 #include <set>
 
 #include "common/command_line.h"
-#include "common/progress.h"
 #include "gpt.h"
 
 namespace {
@@ -93,7 +92,7 @@ void train(const CommandLine& options) {
           {.warmup_steps = steps / 20, .total_steps = std::max(steps, 1), .final_factor = 0.1, .warmup_start = 0.1}));
   const std::int64_t context = model->options.context;
   torch::manual_seed(100 + job.rank());  // each rank reads at different places
-  Progress progress("gpt", static_cast<std::int64_t>(steps) * batch * job.world_size(), job.rank());
+  lockstep::Progress progress("gpt", {.total = static_cast<std::int64_t>(steps) * batch * job.world_size()});
   double first = 0, last = 0;
   for (int step = 0; step < steps; ++step) {
     const auto [input, target] =
@@ -105,7 +104,8 @@ void train(const CommandLine& options) {
     optimizer.step();
     last = loss.item<double>();
     if (step == 0) first = last;
-    progress.advance(static_cast<std::int64_t>(batch) * job.world_size(), last);
+    progress.advance(static_cast<std::int64_t>(batch) * job.world_size(), {{"loss", last}});
+    lockstep::log_metric("loss", last);
   }
   ddp.verify_in_sync();
   if (job.rank() != 0) return;

@@ -29,10 +29,10 @@ double test_accuracy(FashionNet& model, const FashionMnist& data, const elastic:
     mine.push_back(i);
   }
   const auto batch = data.batch(mine);
-  torch::Tensor right = model(batch.data).argmax(1).eq(batch.target).sum().reshape({1});
+  lockstep::Accuracy accuracy;
+  accuracy.add(model(batch.data), batch.target);
   model->train();
-  lockstep::all_reduce(right);
-  return right.item<double>() / static_cast<double>(*data.size());
+  return accuracy.compute();
 }
 
 int train(const CommandLine& options) {

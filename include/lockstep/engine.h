@@ -18,6 +18,13 @@
 // Learning-rate schedules.
 #include "lockstep/optim/schedule.h"
 
+// Metrics and progress of the training, marks for the parts of its loop, and which rank the others wait for.
+#include "lockstep/record/metrics.h"
+#include "lockstep/record/metrics_writer.h"
+#include "lockstep/record/phase.h"
+#include "lockstep/record/progress.h"
+#include "lockstep/record/straggler.h"
+
 // Stores, through which ranks find each other.
 #include "lockstep/store/store.h"
 #include "lockstep/store/stores.h"

@@ -8,16 +8,20 @@
 #include "lockstep/ddp/init.h"
 #include "lockstep/ddp/spawn.h"
 
-// Collectives on tensors; process groups and subgroups.
+// Collectives on tensors, those that autograd differentiates, and those on strings; process groups and subgroups.
 #include "lockstep/ddp/collectives.h"
+#include "lockstep/ddp/functional.h"
+#include "lockstep/ddp/objects.h"
 #include "lockstep/ddp/process_group.h"
 #include "lockstep/ddp/subgroups.h"
 
-// DistributedDataParallel, and the synchronizer below it for models that are not a torch::nn::Module.
+// DistributedDataParallel, for modules of torch::nn and TorchScript, and the synchronizer below it.
 #include "lockstep/ddp/ddp_options.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/gradient_synchronizer.h"
+#include "lockstep/ddp/model_view.h"
 #include "lockstep/ddp/output_tensors.h"
+#include "lockstep/ddp/wrapped_module.h"
 
 // Communication hooks: compress gradients, or replace their all-reduce.
 #include "lockstep/ddp/comm_hook.h"
@@ -37,9 +41,15 @@
 #include "lockstep/ddp/model_averaging.h"
 #include "lockstep/ddp/zero_redundancy_optimizer.h"
 
+// Metrics over the samples of all ranks.
+#include "lockstep/ddp/metrics.h"
+
 // Snapshots: stop a run, and resume it bit for bit.
 #include "lockstep/checkpoint/skipped_snapshot.h"
 #include "lockstep/checkpoint/snapshot.h"
+
+// Weights to and from Python: safetensors and torch.save files.
+#include "lockstep/ddp/weights.h"
 
 // Elastic training: lost processes are replaced while the others continue.
 #include "lockstep/elastic/run.h"

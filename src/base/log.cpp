@@ -6,6 +6,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <string>
+
+#include "base/json_log.h"
 
 namespace lockstep {
 namespace {
@@ -29,7 +32,7 @@ spdlog::logger& logger() {
   static auto* instance = [] {
     auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
     auto* created = new spdlog::logger("lockstep", sink);
-    created->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+    created->set_pattern(logs_as_json() ? "%v" : "%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
     const char* wanted = std::getenv("LOCKSTEP_LOG");
     created->set_level(wanted != nullptr ? spdlog::level::from_str(wanted) : spdlog::level::warn);
     return created;
@@ -44,7 +47,11 @@ bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level));
 void log_line(LogLevel level, std::string_view line) {
   const int rank = log_rank.load(std::memory_order_relaxed);  // a label, orders nothing
   const std::int64_t generation = log_generation.load(std::memory_order_relaxed);
-  if (rank >= 0 && generation > 0) {
+  if (logs_as_json()) {
+    const auto name = spdlog::level::to_string_view(to_spdlog(level));
+    const std::string json = json_log_line("lockstep", {name.data(), name.size()}, rank, generation, line);
+    logger().log(to_spdlog(level), std::string_view(json));
+  } else if (rank >= 0 && generation > 0) {
     logger().log(to_spdlog(level), "[lockstep rank {}, generation {}] {}", rank, generation, line);
   } else if (rank >= 0) {
     logger().log(to_spdlog(level), "[lockstep rank {}] {}", rank, line);

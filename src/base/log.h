@@ -1,6 +1,7 @@
 // Log lines to stderr, through spdlog. LOCKSTEP_LOG sets the level (trace, debug, info, warn,
-// error, off); warn by default. Thread-safe. Lines are prefixed "[lockstep rank 2]" once
-// set_log_rank was called, and "[lockstep rank 2, generation 5]" in an elastic job.
+// error, off); warn by default. LOCKSTEP_LOG_FORMAT=json writes each as a JSON object (json_log.h). Thread-safe. Lines
+// are prefixed "[lockstep rank 2]" once set_log_rank was called, and "[lockstep rank 2, generation 5]" in an elastic
+// job.
 #pragma once
 
 #include <fmt/format.h>

@@ -5,6 +5,7 @@
 #include "bench/driver/elastic/elastic.h"
 #include "bench/driver/measure.h"
 #include "bench/driver/options.h"
+#include "bench/driver/scale/scale.h"
 #include "bench/threads_scaling.h"
 #include "cli/command.h"
 
@@ -83,12 +84,30 @@ void add_threads(CLI::App& command, Action& chosen) {
   threads->callback([&chosen, options] { chosen = [options] { return bench::run_threads_scaling(*options); }; });
 }
 
+void add_scale(CLI::App& command, Action& chosen) {
+  const auto options = std::make_shared<bench::ScaleOptions>();
+  CLI::App* const scale = command.add_subcommand(
+      "scale", "Forming, memory, idle costs, all-reduce and a killed rank, for growing numbers of processes");
+  scale->add_option("--min-ranks", options->min_ranks, "Smallest number of ranks; doubles from there")
+      ->capture_default_str();
+  scale->add_option("--max-ranks", options->max_ranks, "Largest number of ranks")->capture_default_str();
+  scale
+      ->add_option("--ranks-per-host", options->ranks_per_host,
+                   "Treat this machine as several hosts, connected by TCP, with this many ranks each (0: one host)")
+      ->capture_default_str();
+  scale->add_option("--idle", options->idle_seconds, "Seconds for which the idle ranks are observed")
+      ->capture_default_str();
+  scale->callback([&chosen, options] { chosen = [options] { return bench::run_scale_benchmark(*options); }; });
+}
+
 void add_ddp(CLI::App& command, Action& chosen) {
   const auto options = std::make_shared<bench::DdpBenchOptions>();
   CLI::App* const ddp =
       command.add_subcommand("ddp", "Training step with DDP on several engines, without DDP, and in PyTorch");
   ddp->add_option("--model", options->model, "mlp (18.9 M parameters), cnn or gpt")->capture_default_str();
   ddp->add_option("--batch", options->batch, "Samples per rank")->capture_default_str();
+  ddp->add_option("--optimizer", options->optimizer, "sgd or adamw: Lockstep's fused one, and PyTorch's fastest")
+      ->capture_default_str();
   ddp->add_option("--nproc", options->nproc, "Ranks on this host, one thread each")->capture_default_str();
   ddp->add_option("--rounds", options->rounds, "Number of rounds; each runs every engine, in random order")
       ->capture_default_str();
@@ -144,6 +163,7 @@ void add_bench_command(CLI::App& app, Action& chosen) {
     one->callback([&chosen, options] { chosen = [options] { return bench::run_benchmark(*options); }; });
   }
   add_threads(*command, chosen);
+  add_scale(*command, chosen);
   add_ddp(*command, chosen);
   add_elastic(*command, chosen);
 }

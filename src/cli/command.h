@@ -18,6 +18,11 @@ using AddCommand = void (*)(CLI::App& app, Action& chosen);
 
 void add_run_command(CLI::App& app, Action& chosen);
 void add_witness_command(CLI::App& app, Action& chosen);
+void add_doctor_command(CLI::App& app, Action& chosen);
+void add_top_command(CLI::App& app, Action& chosen);
+void add_ps_command(CLI::App& app, Action& chosen);
+void add_dump_command(CLI::App& app, Action& chosen);
+void add_trace_command(CLI::App& app, Action& chosen);
 void add_bench_command(CLI::App& app, Action& chosen);  // only if the benchmarks are built
 
 // All of them, in the order in which --help lists them.

@@ -7,8 +7,8 @@ namespace lockstep::cli {
 
 const std::vector<AddCommand>& commands() {
   static const std::vector<AddCommand> all = {
-      add_run_command,
-      add_witness_command,
+      add_run_command,   add_doctor_command, add_witness_command, add_ps_command,
+      add_top_command,   add_dump_command,   add_trace_command,
 #ifdef LOCKSTEP_WITH_BENCH
       add_bench_command,
 #endif

@@ -60,7 +60,7 @@ class Hierarchical {
     const std::size_t begin = std::min(whole.count, index * segment_elements_);
     return ElementRange{whole.begin + begin, std::min(segment_elements_, whole.count - begin)};
   }
-  SharedArea& area(std::size_t rank) { return context_.host.area(static_cast<int>(rank)); }
+  std::byte* staging(std::size_t rank) const { return context_.host.staging(static_cast<int>(rank)); }
 
   // Step 2, on my output.
   Status between_hosts(const ElementRange& range) {
@@ -111,23 +111,23 @@ class Hierarchical {
       for (std::size_t owner = 0; owner < owners_; ++owner) {
         const ElementRange range = segment(owner, index);
         if (owner == me_ || range.count == 0) continue;
-        std::memcpy(layout_.slot(area(me_), kInputHalf, owner), call_.input + range.begin * element_,
+        std::memcpy(layout_.slot(staging(me_), kInputHalf, owner), call_.input + range.begin * element_,
                     range.count * element_);
       }
       LOCKSTEP_RETURN_IF_ERROR(host_synchronise(context_));
       if (const ElementRange range = owns() ? segment(me_, index) : ElementRange{}; range.count > 0) {
         reduce_locally(range, [&](std::size_t rank) -> const std::byte* {
-          return rank == me_ ? call_.input + range.begin * element_ : layout_.slot(area(rank), kInputHalf, me_);
+          return rank == me_ ? call_.input + range.begin * element_ : layout_.slot(staging(rank), kInputHalf, me_);
         });
         LOCKSTEP_RETURN_IF_ERROR(between_hosts(range));
-        std::memcpy(layout_.slot(area(me_), kResultHalf, me_), call_.output + range.begin * element_,
+        std::memcpy(layout_.slot(staging(me_), kResultHalf, me_), call_.output + range.begin * element_,
                     range.count * element_);
       }
       LOCKSTEP_RETURN_IF_ERROR(host_synchronise(context_));
       for (std::size_t owner = 0; owner < owners_; ++owner) {
         const ElementRange range = segment(owner, index);
         if (owner == me_ || range.count == 0) continue;
-        std::memcpy(call_.output + range.begin * element_, layout_.slot(area(owner), kResultHalf, owner),
+        std::memcpy(call_.output + range.begin * element_, layout_.slot(staging(owner), kResultHalf, owner),
                     range.count * element_);
       }
     }
@@ -154,10 +154,59 @@ class Hierarchical {
   std::vector<int> column_;  // the owners of my chunk, by host
 };
 
+// One rank of each host, in the order of hosts.
+std::vector<int> first_ranks(const Topology& topology) {
+  std::vector<int> ranks;
+  for (const auto& host : topology.hosts) ranks.push_back(host.front());
+  return ranks;
+}
+
+// The latency algorithm between the first ranks of all hosts, in place.
+Status small_between_hosts(const CollectiveCall& call, CollectiveContext& context) {
+  const auto ranks = first_ranks(context.topology);
+  const StreamTask task{.descriptor = call.descriptor,
+                        .ranks = ranks,
+                        .me = static_cast<std::size_t>(context.topology.me().host_index),
+                        .input = call.output,
+                        .output = call.output,
+                        .count = call.count(),
+                        .counts = {},
+                        .divisor = divisor_of(call, context),
+                        .chunk = 0,
+                        .chunks = 1};
+  const auto algorithm = context.topology.oversubscribed ? stream_small_oversubscribed : stream_small;
+  return algorithm(task, *context.streams, context.scope);
+}
+
+Status hierarchical_small(const CollectiveCall& call, CollectiveContext& context) {
+  auto& host = context.host;
+  const std::size_t bytes = call.count() * call.element_bytes();
+  const std::size_t mine = call.input == nullptr ? 0 : bytes;
+  LOCKSTEP_RETURN_IF_ERROR(host_announce_payload(call, context, std::span(call.input, mine), bytes));
+  if (host.local_rank() == 0) {
+    if (bytes > 0) {
+      RankArray<const std::byte*> sources(host.local_size());
+      for (int rank = 0; rank < host.local_size(); ++rank) sources[rank] = announced_payload(context, rank, bytes);
+      std::byte* target = call.output;
+      reduce(call.descriptor.dtype, call.descriptor.op, sources.span(), std::span(&target, 1), call.count());
+    }
+    LOCKSTEP_RETURN_IF_ERROR(small_between_hosts(call, context));
+    if (bytes > 0) std::memcpy(host.staging(0), call.output, bytes);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(host_synchronise(context));
+  if (host.local_rank() != 0 && bytes > 0) std::memcpy(call.output, host.staging(0), bytes);
+  return {};
+}
+
 }  // namespace
 
 Status hierarchical_all_reduce(const CollectiveCall& call, CollectiveContext& context) {
+  if (call.count() * call.element_bytes() <= kHierarchicalSmall) return hierarchical_small(call, context);
   return Hierarchical(call, context).run();
+}
+
+Status hierarchical_barrier(const CollectiveCall& call, CollectiveContext& context) {
+  return hierarchical_small(call, context);
 }
 
 }  // namespace lockstep

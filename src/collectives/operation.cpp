@@ -98,4 +98,13 @@ Operation Operation::recv(Buffer data, int source, int tag, const CallOptions& o
   return {.kind = OperationKind::recv, .output = data, .peer = source, .tag = tag, .timeout = options.timeout};
 }
 
+Operation Operation::recv_any(Buffer data, int* source, int tag, const CallOptions& options) {
+  return {.kind = OperationKind::recv,
+          .output = data,
+          .peer = kAnyRank,
+          .tag = tag,
+          .source = source,
+          .timeout = options.timeout};
+}
+
 }  // namespace lockstep

@@ -21,9 +21,8 @@ Status run_host(Algorithm algorithm, const CollectiveCall& call, CollectiveConte
 
 }  // namespace
 
-Status run_algorithm(const Selector& selector, const CollectiveCall& call, CollectiveContext& context) {
+Status run_algorithm(Algorithm algorithm, const CollectiveCall& call, CollectiveContext& context) {
   const auto kind = call.descriptor.kind;
-  const Algorithm algorithm = selector.choose(call);
   switch (algorithm) {
     case Algorithm::host_inline:
     case Algorithm::host_shared:
@@ -37,7 +36,9 @@ Status run_algorithm(const Selector& selector, const CollectiveCall& call, Colle
       return run_stream(context.topology.oversubscribed ? stream_small_oversubscribed : stream_small, call, context);
     case Algorithm::tree: return run_stream(stream_broadcast_tree, call, context);
     case Algorithm::chain: return run_stream(stream_broadcast_chain, call, context);
-    case Algorithm::hierarchical: return hierarchical_all_reduce(call, context);
+    case Algorithm::hierarchical:
+      return kind == OperationKind::barrier ? hierarchical_barrier(call, context)
+                                            : hierarchical_all_reduce(call, context);
     case Algorithm::automatic: break;
   }
   return Status(StatusCode::internal, fmt::format("no algorithm for {}", describe(call.descriptor)));

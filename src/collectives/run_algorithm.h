@@ -1,4 +1,4 @@
-// Runs an operation with the algorithm that the selector chooses for it.
+// Runs an operation with the algorithm that the selector chose for it.
 #pragma once
 
 #include "collectives/context.h"
@@ -7,6 +7,6 @@
 namespace lockstep {
 
 // Blocks until the operation is complete on this rank, or until the context's WaitScope ends the wait.
-Status run_algorithm(const Selector& selector, const CollectiveCall& call, CollectiveContext& context);
+Status run_algorithm(Algorithm algorithm, const CollectiveCall& call, CollectiveContext& context);
 
 }  // namespace lockstep

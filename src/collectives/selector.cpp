@@ -106,7 +106,10 @@ std::vector<Algorithm> Selector::candidates(OperationKind kind) const {
   }
   std::vector<Algorithm> able;
   switch (kind) {
-    case OperationKind::barrier: able = {Algorithm::small}; break;
+    case OperationKind::barrier:
+      able = {Algorithm::small};
+      if (several_per_host_) able.push_back(Algorithm::hierarchical);
+      break;
     case OperationKind::all_reduce:
       able = {Algorithm::small, Algorithm::direct, Algorithm::ring};
       if (size_ == 2) able.push_back(Algorithm::pair);
@@ -132,11 +135,11 @@ Algorithm Selector::by_size(OperationKind kind, DType dtype, std::size_t bytes) 
     return fits || kind == OperationKind::barrier ? Algorithm::host_inline : Algorithm::host_shared;
   }
   switch (kind) {
-    case OperationKind::barrier: return Algorithm::small;
+    case OperationKind::barrier: return several_per_host_ ? Algorithm::hierarchical : Algorithm::small;
     case OperationKind::all_reduce:
+      if (several_per_host_ && hierarchical_can_carry(dtype)) return Algorithm::hierarchical;
       if (bytes <= kStreamSmall) return Algorithm::small;
       if (size_ == 2) return Algorithm::pair;
-      if (several_per_host_ && hierarchical_can_carry(dtype)) return Algorithm::hierarchical;
       return !several_per_host_ && ring_can_carry(dtype) ? Algorithm::ring : Algorithm::direct;
     case OperationKind::reduce: return bytes <= kStreamSmall ? Algorithm::small : Algorithm::direct;
     case OperationKind::broadcast: return bytes <= kStreamTree ? Algorithm::tree : Algorithm::chain;

@@ -36,6 +36,11 @@ TEST(Selector, FollowsTopologyAndSize) {
   EXPECT_EQ(choice(hosts_of({0, 1, 2}), "", all_reduce, DType::f16, 1 << 20), Algorithm::direct)
       << "a ring would round 16-bit floats at every hop";
   EXPECT_EQ(choice(hosts_of({0, 0, 1, 1}), "", all_reduce, DType::f32, 1 << 20), Algorithm::hierarchical);
+  EXPECT_EQ(choice(hosts_of({0, 0, 1, 1}), "", all_reduce, DType::f32, 2), Algorithm::hierarchical);
+  EXPECT_EQ(choice(hosts_of({0, 0, 1, 1}), "", all_reduce, DType::f16, 2), Algorithm::small)
+      << "partial results of a host would round 16-bit floats twice";
+  EXPECT_EQ(choice(hosts_of({0, 0, 1, 1}), "", OperationKind::barrier, DType::u8, 0), Algorithm::hierarchical);
+  EXPECT_EQ(choice(hosts_of({0, 1, 2, 3}), "", OperationKind::barrier, DType::u8, 0), Algorithm::small);
 }
 
 TEST(Selector, OverridesApplyToOperationsThatCanUseThem) {

@@ -7,9 +7,9 @@ namespace {
 
 Status closed_error() { return Status(StatusCode::closed, "this group has been destroyed"); }
 
-Status run_on(GroupCore& core, IssuedCollective& issued, OperationTimer timer) {
+Status run_on(GroupCore& core, IssuedCollective& issued, OperationTimer timer, std::uint64_t issued_at = 0) {
   issued.call.counts = issued.counts;
-  return core.run_collective(issued.call, timer);
+  return core.run_collective(issued.call, timer, issued_at);
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ std::shared_ptr<detail::WorkState> CollectiveLane::enqueue(IssuedCollective&& is
   auto work = std::make_shared<detail::WorkState>();
   OperationTimer timer(issued.timeout);
   timer.start();
-  queue_.push_back({std::move(issued), timer, work});
+  queue_.push_back({std::move(issued), timer, record::now_ticks(), work});
   if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   changed_.notify_all();
   return work;
@@ -78,7 +78,7 @@ void CollectiveLane::serve() {
     Queued next = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    next.work->complete(run_on(*core_, next.issued, next.timer));
+    next.work->complete(run_on(*core_, next.issued, next.timer, next.issued_at));
     lock.lock();
     const bool more = closed_ || !queue_.empty();
     state_.fetch_and(more ? ~kBusy : ~(kBusy | kAttention));

@@ -43,6 +43,7 @@ class CollectiveLane {
   struct Queued {
     IssuedCollective issued;
     OperationTimer timer;
+    std::uint64_t issued_at;  // in ticks of the recorder
     std::shared_ptr<detail::WorkState> work;
   };
 

@@ -16,6 +16,7 @@
 #include "communicator/communicator_impl.h"
 #include "communicator/registration.h"
 #include "communicator/threads_hub.h"
+#include "record/recorder.h"
 #include "rendezvous/rendezvous.h"
 
 namespace lockstep {
@@ -77,10 +78,12 @@ void Communicator::Impl::run(const Operation& operation) {
 Work Communicator::Impl::submit_message(const Operation& operation) {
   const std::string_view call = to_string(operation.kind);
   const bool sends = operation.kind == OperationKind::send;
-  check_rank(call, sends ? "destination" : "source", operation.peer, size());
+  const bool from_any = !sends && operation.peer == kAnyRank && operation.source != nullptr;
+  if (!from_any) check_rank(call, sends ? "destination" : "source", operation.peer, size());
   check_data(call, "buffer", sends ? operation.input : ConstBuffer(operation.output));
   const auto timeout = operation.timeout.value_or(core->options().timeout);
   if (sends) return messages.send(operation.input, operation.peer, operation.tag, timeout);
+  if (from_any) return messages.recv_any(operation.output, operation.source, operation.tag, timeout);
   return messages.recv(operation.output, operation.peer, operation.tag, timeout);
 }
 
@@ -101,6 +104,7 @@ MeetingPoint Communicator::Impl::find(const InitOptions& options) {
   const Secret secret = value_or_throw(Secret::from_environment());
   MeetingPoint where = value_or_throw(find_meeting_point(options, secret, Deadline::after(options.group.init_timeout)));
   set_log_rank(where.rank);
+  record::Recorder::process().set_world(where.rank, where.world_size, 0);
   return where;
 }
 
@@ -330,6 +334,14 @@ void Communicator::recv(Buffer data, int source, int tag, const CallOptions& opt
 }
 Work Communicator::recv_async(Buffer data, int source, int tag, const CallOptions& options) {
   return submit(Operation::recv(data, source, tag, options));
+}
+int Communicator::recv_any(Buffer data, int tag, const CallOptions& options) {
+  int source = kAnyRank;
+  impl_->run(Operation::recv_any(data, &source, tag, options));
+  return source;
+}
+Work Communicator::recv_any_async(Buffer data, int* source, int tag, const CallOptions& options) {
+  return submit(Operation::recv_any(data, source, tag, options));
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/communicator/communicator.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -184,6 +185,26 @@ TEST_P(Threads, MessagesAreMatchedByTagInBothDirectionsAtOnce) {
   });
 }
 
+TEST_P(Threads, AMessageFromAnyRankComesWithItsSource) {
+  on_all_ranks(groups_, [&](Communicator& group) {
+    const std::vector<std::int64_t> own(5, group.rank() * 10);
+    if (group.rank() != 0) group.send(std::span(own), 0, 4);
+    if (group.rank() == 0) group.send(std::span(own), 0, 4);  // also from itself
+    if (group.rank() == 0) {
+      std::vector<bool> seen(static_cast<std::size_t>(size_));
+      for (int i = 0; i < size_; ++i) {
+        std::vector<std::int64_t> got(5, -1);
+        const auto source = static_cast<std::size_t>(group.recv_any(std::span(got), 4));
+        ASSERT_LT(source, seen.size());
+        EXPECT_FALSE(seen[source]) << "two messages from rank " << source;
+        seen[source] = true;
+        EXPECT_EQ(got[4], static_cast<std::int64_t>(source) * 10);
+      }
+    }
+    group.barrier();
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, Threads, ::testing::Values(1, 2, 3, 4, 5, 8));
 
 Status error_of(const std::function<void()>& call) {
@@ -193,6 +214,48 @@ Status error_of(const std::function<void()>& call) {
     return error.status();
   }
   return Status();
+}
+
+TEST(CommunicatorMessages, ReceivesFromOneRankAndFromAnyAreMatchedInTheOrderOfIssue) {
+  on_all_ranks(Communicator::create_threads(2, {.timeout = 20s}), [](Communicator& group) {
+    if (group.rank() == 0) {
+      std::array<int, 4> got{};
+      int source = -1;
+      int other_source = -1;
+      const auto one = [&](std::size_t index) { return std::span(got).subspan(index, 1); };
+      const Work first = group.recv_async(one(0), 1, 3);
+      const Work second = group.recv_any_async(one(1), &source, 3);
+      const Work third = group.recv_async(one(2), 1, 3);
+      const Work other_tag = group.recv_any_async(one(3), &other_source, 9);
+      group.barrier();  // all four are issued before the first message
+      first.wait();
+      second.wait();
+      third.wait();
+      other_tag.wait();
+      EXPECT_EQ(got, (std::array{10, 11, 12, 99}));
+      EXPECT_EQ(source, 1);
+      EXPECT_EQ(other_source, 1);
+    } else {
+      group.barrier();
+      const std::array<int, 1> other{99};
+      group.send(std::span(other), 0, 9);
+      for (int value = 10; value < 13; ++value) group.send(std::span<const int>(&value, 1), 0, 3);
+    }
+    group.barrier();
+  });
+}
+
+TEST(CommunicatorMessages, AReceiveFromAnyRankHasADeadline) {
+  on_all_ranks(Communicator::create_threads(2, {.timeout = 20s}), [](Communicator& group) {
+    std::array<float, 2> data{};
+    const Status status = error_of([&] {
+      if (group.rank() == 0) group.recv_any(std::span(data), 8, {.timeout = 50ms});
+      if (group.rank() == 1) group.barrier();
+    });
+    EXPECT_EQ(status.code(), StatusCode::timed_out) << status.to_string();
+    EXPECT_NE(status.message().find("recv from any rank (count 2, f32, tag 8) on rank 0"), std::string::npos)
+        << status.message();
+  });
 }
 
 TEST(CommunicatorErrors, DifferentOperationsFailOnAllRanksAndNameBothSides) {

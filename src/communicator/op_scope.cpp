@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/log.h"
@@ -14,15 +15,28 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Shorter waits are normal and not worth a message to the peers.
+// Shorter waits are normal and not worth a message to other hosts.
 constexpr milliseconds kLongWait{50};
+
+milliseconds long_wait_of(const Topology& topology) {
+  constexpr int kRanks = 64;
+  return topology.single_host() ? kLongWait : kLongWait * std::clamp(topology.size() / kRanks, 1, 20);
+}
+
+// News crosses about log2(hosts) links, with a pause at each.
+milliseconds spreading_time(const Topology& topology) {
+  int links = 1;
+  while ((std::size_t{1} << links) < topology.hosts.size()) ++links;
+  return long_wait_of(topology) + ProgressSpread::kBetweenReports * (links - 1);
+}
 
 }  // namespace
 
 Status OpScope::check(std::span<const int> waiting_for) {
+  core_.adopt_failure_of_host();
   if (stopped()) return core_.failure().reason();
   const auto waited = timer_.elapsed();
-  if (waited >= kLongWait) {
+  if (waited >= long_wait_of(core_.topology())) {
     LOCKSTEP_RETURN_IF_ERROR(core_.exchange_progress(op_, !told_peers_));
     if (!told_peers_) told_peers_ = Deadline::Clock::now();
   }
@@ -56,7 +70,7 @@ void OpScope::warn_when_due(std::span<const int> waiting_for) {
   const auto waited = timer_.elapsed();
   if (waited < next_warning_) return;
   // Other waiting ranks report that at about the same time as we do: an earlier warning would blame them too.
-  if (!told_peers_ || Deadline::Clock::now() - *told_peers_ < kLongWait) return;
+  if (!told_peers_ || Deadline::Clock::now() - *told_peers_ < spreading_time(core_.topology())) return;
   next_warning_ *= 2;
   log_warn("{} of {} has waited {:.1f} s: {}; it fails in {:.1f} s", describe(op_), core_.describe_group(),
            seconds(waited), name_missing(waiting_for), seconds(deadline().remaining()));

@@ -17,9 +17,10 @@ class OperationTimer {
 
   // Starts counting, unless it has already started.
   Deadline::Clock::time_point start() {
-    if (started_ == Deadline::Clock::time_point::min()) started_ = Deadline::Clock::now();
+    if (!has_started()) started_ = Deadline::Clock::now();
     return started_;
   }
+  bool has_started() const { return started_ != Deadline::Clock::time_point::min(); }
   Deadline::Duration elapsed() {
     const auto started = start();
     return Deadline::Clock::now() - started;

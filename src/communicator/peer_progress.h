@@ -1,16 +1,15 @@
-// How far each rank of a group has come, as far as this rank knows. Thread-safe.
+// How far each rank of a group has come, as far as this host knows: kept in the host's arena, where every rank writes
+// its own state, and the first rank of the host what it hears about ranks of other hosts. Thread-safe.
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <vector>
 
-#include "base/rank_vector.h"
 #include "collectives/descriptor.h"
 #include "communicator/control/control_message.h"
+#include "transport/host_arena.h"
 #include "transport/topology.h"
 
 namespace lockstep {
@@ -18,26 +17,29 @@ namespace lockstep {
 class PeerProgress {
  public:
   // `topology` must outlive this.
-  explicit PeerProgress(const Topology& topology) : topology_(topology), peers_(topology.size()) {}
+  PeerProgress(const Topology& topology, HostArena arena) : topology_(topology), arena_(std::move(arena)) {}
 
   // --- this rank
   // Called by the thread that runs collectives.
   void set_completed(const OpDescriptor& op);
-  // The collective that has waited long here, which heartbeats report; or none any more.
+  // The collective that has waited long here; or none any more. Called by the thread that runs collectives.
   void set_waiting(const std::optional<OpDescriptor>& op);
-  Heartbeat heartbeat() const;
-  Goodbye goodbye() const;
+  // This rank leaves the group.
+  void set_left() { mine().left.store(1); }
   // If ranks called different operations: `status` with what this rank called before. Called by the thread that runs
   // collectives.
   Status with_history(const Status& status) const;
 
-  // --- the peers
-  void on_heartbeat(int rank, const Heartbeat& heartbeat);
-  void on_goodbye(int rank, const Goodbye& goodbye);
-  // Its connection has ended, or it is silent.
-  void set_gone(int rank);
-  bool is_gone(int rank) const;
-  bool has_left(int rank) const;
+  // --- any rank
+  RankReport report(int rank) const;
+  // News about a rank of another host; false if it is known already. Called by one thread of the host's first rank.
+  bool learn(const RankReport& report);
+  // Its process has ended, or it is silent.
+  void set_gone(int rank) { arena_.state(rank).gone.store(1); }
+  bool is_gone(int rank) const { return arena_.state(rank).gone.load() != 0; }
+  bool has_left(int rank) const { return arena_.state(rank).left.load() != 0; }
+  // Whether any rank waits long.
+  bool any_waits() const;
 
   // Ok if all peers can still reach collective `sequence`; otherwise the error names a rank that has left the group.
   Status expect_all(std::uint64_t sequence) const;
@@ -47,21 +49,12 @@ class PeerProgress {
   Status compare(const OpDescriptor& op) const;
 
  private:
-  struct Peer {
-    std::uint64_t completed = 0;
-    std::optional<OpDescriptor> waiting;
-    bool left = false;  // sent a goodbye after `completed`
-    bool gone = false;
-  };
+  RankState& mine() const { return arena_.state(topology_.rank); }
 
   const Topology& topology_;
-  std::atomic<std::uint64_t> completed_{0};  // written by the thread that runs collectives
+  const HostArena arena_;
   // Owned by the thread that runs collectives: the latest operations completed here, each at its number modulo 3.
   std::array<OpDescriptor, 3> history_;
-
-  mutable std::mutex mutex_;
-  RankVector<Peer> peers_;               // guarded by mutex_
-  std::optional<OpDescriptor> waiting_;  // guarded by mutex_
 };
 
 }  // namespace lockstep

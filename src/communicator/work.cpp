@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "communicator/work_state.h"
+#include "record/recorder.h"
 
 namespace lockstep {
 namespace detail {
@@ -24,6 +25,14 @@ void WorkState::complete(Status outcome) {
 }
 
 Status WorkState::wait(Deadline deadline) {
+  if (done()) return wait_unrecorded(deadline);
+  const std::uint64_t began = record::now_ticks();
+  Status status = wait_unrecorded(deadline);
+  record::thread_times().blocked += record::now_ticks() - began;
+  return status;
+}
+
+Status WorkState::wait_unrecorded(Deadline deadline) {
   std::unique_lock lock(mutex_);
   const auto is_done = [this] { return done(); };
   if (deadline.when() == Deadline::Clock::time_point::max()) {

@@ -29,6 +29,8 @@ class WorkState {
   void then(std::function<void(const Status&)> continuation);
 
  private:
+  Status wait_unrecorded(Deadline deadline);
+
   std::function<Status()> arrival_;  // constant once shared
   std::atomic<bool> done_{false};
   mutable std::mutex mutex_;

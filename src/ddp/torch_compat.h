@@ -5,6 +5,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -18,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -164,6 +166,15 @@ void shut_down_engine(Engine& engine) {
 template <typename Engine>
 void abort_engine(Engine& engine) {
   if constexpr (requires { engine.Engine::abort(); }) engine.Engine::abort();
+}
+
+// How a backend reports an error to PyTorch.
+[[noreturn]] inline void throw_backend_error(const std::string& message) {
+#if LOCKSTEP_TORCH_AT_LEAST(2, 0)
+  C10_THROW_ERROR(DistBackendError, message);
+#else
+  throw std::runtime_error(message);
+#endif
 }
 
 }  // namespace lockstep::compat

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 #include "elastic/guarded_store.h"
 #include "store/prefix_store.h"
+#include "store/read_now.h"
 
 namespace lockstep::elastic {
 namespace {
@@ -15,11 +17,11 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kJoinPollInterval{25};
-// When forming ends, it waits for the end of the current interval.
 constexpr milliseconds kWatchInterval{10};
 constexpr milliseconds kFormingAnswerTime{1000};
 constexpr const char* kGo = "go";
 constexpr const char* kLost = "lost";
+constexpr const char* kLatestGroup = "latest_group";
 
 // Set by a member once its group is established. From then on its disconnect from the leader's store is not a loss.
 std::string formed_key(int rank) { return fmt::format("formed/{}", rank); }
@@ -36,6 +38,25 @@ std::string lost_registrant(const Forming& forming, Store& store) {
     return fmt::format("{} was lost while the group formed", registrant.registration.member.describe());
   }
   return "";
+}
+
+std::string keys_of_generation(const std::string& id) { return fmt::format("group/{}/", id); }
+
+// Removes what earlier generations have left in the leader's member store. Members of the previous one may still read
+// why it ended.
+Status remove_earlier_generations(Store& store, const std::string& id) {
+  const Deadline deadline = Deadline::after(kFormingAnswerTime);
+  const auto previous = read_now(store, kLatestGroup, deadline);
+  if (!previous.ok()) return previous.status();
+  const auto keys = store.list("group/", deadline);
+  if (!keys.ok()) return keys.status();
+  for (const auto& [key, value] : *keys) {
+    if (key.starts_with(keys_of_generation(id))) continue;
+    if (*previous && key.starts_with(keys_of_generation(**previous))) continue;
+    const auto removed = store.remove(key, deadline);
+    if (!removed.ok()) return removed.status();
+  }
+  return store.set(kLatestGroup, id, deadline);
 }
 
 // Returns ok, on all members, once all have joined.
@@ -67,26 +88,40 @@ class LossWatch {
   LossWatch(const Forming& forming, Store& store, GuardedStore& guarded)
       : thread_([&forming, &store, &guarded, this] { run(forming, store, guarded); }) {}
   ~LossWatch() {
-    done_ = true;
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    ended_.notify_all();
     thread_.join();
   }
 
  private:
   void run(const Forming& forming, Store& store, GuardedStore& guarded) {
+    std::unique_lock lock(mutex_);
     while (!done_) {
-      if (forming.member_store != nullptr) {
-        if (const std::string lost = lost_registrant(forming, store); !lost.empty()) {
-          (void)store.set(kLost, lost, Deadline::after(kFormingAnswerTime));
-        }
-      }
-      const auto lost = store.get(kLost, Deadline::after(kWatchInterval));
-      if (!lost.ok() && lost.status().code() == StatusCode::timed_out) continue;
-      guarded.close(lost.ok() ? *lost : lost.status().message());
-      return;
+      lock.unlock();
+      const Status status = look(forming, store);
+      if (!status.ok()) return guarded.close(status.message());
+      lock.lock();
+      ended_.wait_for(lock, kWatchInterval, [this] { return done_; });
     }
   }
 
-  std::atomic<bool> done_ = false;
+  static Status look(const Forming& forming, Store& store) {
+    if (forming.member_store != nullptr) {
+      if (const std::string lost = lost_registrant(forming, store); !lost.empty()) {
+        (void)store.set(kLost, lost, Deadline::after(kFormingAnswerTime));
+      }
+    }
+    const auto lost = read_now(store, kLost, Deadline::after(kFormingAnswerTime));
+    if (!lost.ok()) return lost.status().code() == StatusCode::timed_out ? Status() : lost.status();
+    return *lost ? Status(StatusCode::peer_lost, **lost) : Status();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool done_ = false;   // guarded by mutex_
   std::thread thread_;  // last: it uses the others
 };
 
@@ -94,7 +129,10 @@ class LossWatch {
 
 Result<std::shared_ptr<Communicator>> form_group(const Forming& forming, Deadline deadline) {
   const Generation& generation = forming.answer.generation;
-  const auto store = std::make_shared<PrefixStore>(forming.store, fmt::format("group/{}/", generation.id));
+  if (forming.member_store != nullptr) {
+    LOCKSTEP_RETURN_IF_ERROR(remove_earlier_generations(*forming.store, generation.id));
+  }
+  const auto store = std::make_shared<PrefixStore>(forming.store, keys_of_generation(generation.id));
   LOCKSTEP_RETURN_IF_ERROR(meet(forming, *store, deadline));
   const auto guarded = std::make_shared<GuardedStore>(store);
   const LossWatch watch(forming, *store, *guarded);

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <future>
+#include <set>
 #include <thread>
 
 namespace lockstep::elastic {
@@ -111,6 +112,22 @@ TEST(Forming, AMemberThatDisconnectsWithAnEstablishedGroupIsNotLost) {
   member_has_left.set_value();
   const auto group = leaders.get();
   EXPECT_TRUE(group.ok()) << group.status().to_string();
+}
+
+TEST(Forming, ManyGenerationsLeaveAsManyKeysAsFew) {
+  Pair pair;
+  std::set<std::size_t> counts;
+  for (int number = 1; number <= 20; ++number) {
+    pair.answer.generation.number = number;
+    pair.answer.generation.id = "g" + std::to_string(number);
+    auto leaders =
+        std::async(std::launch::async, [&] { return form_group(pair.leaders(pair.member_store->store()), soon()); });
+    const auto members = form_group(pair.members(), soon());
+    ASSERT_TRUE(members.ok()) << members.status().to_string();
+    ASSERT_TRUE(leaders.get().ok());
+    if (number > 2) counts.insert(value_or_throw(pair.member_store->store()->list("", soon())).size());
+  }
+  EXPECT_EQ(counts.size(), 1U) << "between " << *counts.begin() << " and " << *counts.rbegin() << " keys";
 }
 
 TEST(Forming, AMemberThatDisconnectsEarlierIsReportedAsLost) {

@@ -17,6 +17,7 @@
 #include "membership/attester.h"
 #include "membership/roster.h"
 #include "membership/succession.h"
+#include "record/recorder.h"
 #include "rendezvous/environment.h"
 #include "rendezvous/network_interface.h"
 #include "rendezvous/process_identity.h"
@@ -35,7 +36,10 @@ constexpr milliseconds kFollowTime{50};
 // For a process that was left behind to end after SIGKILL.
 constexpr milliseconds kEndTime{5000};
 constexpr milliseconds kNewcomerPollInterval{50};
+constexpr milliseconds kRosterPause{200};
 constexpr milliseconds kWitnessTimeout{200};
+// At the start, where nothing is lost by waiting: without its answer, the first generation has no witness.
+constexpr milliseconds kFirstWitnessTimeout{5000};
 constexpr milliseconds kWitnessInterval{1000};
 // How many times in a row the witness must be found changed before a new generation takes that into account.
 constexpr int kWitnessChecks = 3;
@@ -126,16 +130,16 @@ void Participant::watch_for_newcomers() {
   }
 }
 
-std::optional<membership::WitnessView> Participant::find_witness() const {
+std::optional<membership::WitnessView> Participant::find_witness(milliseconds timeout) const {
   if (options_.witness.empty()) return std::nullopt;
-  auto view = membership::ask_witness(options_.witness, secret_, Deadline::after(kWitnessTimeout));
+  auto view = membership::ask_witness(options_.witness, secret_, Deadline::after(timeout));
   if (view.ok()) return *std::move(view);
   log_debug("{}", view.status().message());
   return std::nullopt;
 }
 
 bool Participant::has_other_witness(const std::string& established) const {
-  const auto present = find_witness();
+  const auto present = find_witness(kWitnessTimeout);
   return present ? !established.starts_with(present->id + "/") : !established.empty();
 }
 
@@ -182,6 +186,8 @@ void Participant::establish(const RankStart& start) {
   established_ = accepted_;
   registration_.reset();
   set_log_rank(start.group->rank(), start.generation);
+  record::Recorder::process().set_world(start.group->rank(), start.group->size(),
+                                        static_cast<std::uint32_t>(start.generation));
   {
     const std::lock_guard lock(mutex_);
     established_witness_ = established_.witness;
@@ -239,7 +245,7 @@ std::optional<Participant::RankStart> Participant::try_first_generation(Store& s
     std::vector<char> mine(1024), all(mine.size() * static_cast<std::size_t>(first_size_));
     const std::string id = random_hex(8);
     Generation own{.number = 1, .id = id, .job = id, .members = {self_}};
-    if (const auto witness = first_rank_ == 0 ? find_witness() : std::nullopt) {
+    if (const auto witness = first_rank_ == 0 ? find_witness(kFirstWitnessTimeout) : std::nullopt) {
       own.witness = membership::next_register({}, &*witness, own.id);
     }
     const std::string text = membership::format(own);
@@ -278,14 +284,28 @@ ProbeResult Participant::probe(const Member& member) {
   if (result.kind == ProbeResult::Kind::answered) return result;
   if (auto attestation =
           membership::find_attestation(member, self_.site, options_.roster, secret_, Deadline::after(kProbeTimeout))) {
-    return {.kind = ProbeResult::Kind::ended, .accepted = std::move(attestation->newest)};
+    return {.kind = ProbeResult::Kind::ended, .accepted = std::move(attestation->accepted)};
   }
   return result;
 }
 
+std::vector<ProbeResult> Participant::probe(const std::vector<Member>& members) {
+  std::vector<ProbeResult> results(members.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < members.size(); ++i) {
+    threads.emplace_back([&, i] { results[i] = probe(members[i]); });
+  }
+  results.at(0) = probe(members.at(0));
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
 Recovery::Followed Participant::follow(const Member& member, const Registration& registration) {
   if (auto registrants = member_store_->registrants(); registrants.ok()) {
-    send_answer({.kind = Answer::Kind::again, .reason = "this process follows another one"}, *registrants);
+    send_answer({.kind = Answer::Kind::again,
+                 .generation = registration.accepted,
+                 .reason = "this process follows another one"},
+                *registrants);
   }
   if (!registration_ || registration_->at().id != member.id || !(registration_->registration() == registration)) {
     registration_.reset();
@@ -294,7 +314,9 @@ Recovery::Followed Participant::follow(const Member& member, const Registration&
     registration_ = *std::move(started);
     failpoint("recovery.registered");
   }
-  return registration_->wait(kFollowTime);
+  Recovery::Followed followed = registration_->wait(kFollowTime);
+  if (followed.lost) registration_.reset();  // the member may be alive: a new registration needs a new connection
+  return followed;
 }
 
 void Participant::send_answer(const Answer& answer, const std::vector<MemberStore::Registrant>& registrants) {
@@ -304,9 +326,20 @@ void Participant::send_answer(const Answer& answer, const std::vector<MemberStor
   }
 }
 
+void Participant::await_writable_roster() const {
+  const Deadline deadline = Deadline::after(options_.policy.quorum_timeout);
+  for (bool warned = false; !options_.roster.empty(); std::this_thread::sleep_for(kRosterPause)) {
+    const Status status = membership::check_writable(options_.roster);
+    if (status.ok()) return;
+    if (deadline.expired()) throw Error(status);
+    if (!std::exchange(warned, true)) log_warn("waiting: {}", status.message());
+  }
+}
+
 // Returns nothing if forming failed and has to be retried, and a start without a group if the job has finished.
 std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
   const bool member = accepted_.rank_of(self_.id) >= 0;
+  if (!member) await_writable_roster();
   Recovery recovery({.member = self_,
                      .accepted = accepted_,
                      .established = member ? established_ : Generation{},
@@ -324,7 +357,8 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
       log_warn("waiting: {} ({:.0f} s so far; the job ends after {:.0f} s without a quorum)", logged,
                seconds(Clock::now() - began), seconds(options_.policy.quorum_timeout));
     }
-    log_debug("recovery: {} {} ({})", to_string(action.kind), action.member.describe(), recovery.waits_for());
+    const Member& with = action.members.empty() ? action.member : action.members.front();
+    log_debug("recovery: {} {} ({})", to_string(action.kind), with.describe(), recovery.waits_for());
     if (action.pause > membership::Duration{}) std::this_thread::sleep_for(action.pause);
     const bool keeps_registration = action.kind == membership::Action::Kind::follow ||
                                     action.kind == membership::Action::Kind::probe ||
@@ -332,8 +366,10 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
     if (!keeps_registration) registration_.reset();
     switch (action.kind) {
       case membership::Action::Kind::probe: {
-        const ProbeResult result = probe(action.member);
-        recovery.on_probe(action.member, result, Clock::now());
+        const std::vector<ProbeResult> results = probe(action.members);
+        for (std::size_t i = 0; i < results.size(); ++i) {
+          recovery.on_probe(action.members[i], results[i], Clock::now());
+        }
         break;
       }
       case membership::Action::Kind::follow: {
@@ -346,7 +382,7 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
         if (!registrants.ok()) throw Error(registrants.status());
         registrants_ = *std::move(registrants);
         if (Clock::now() - witness_asked_at >= kWitnessTimeout) {
-          recovery.on_witness(find_witness());
+          recovery.on_witness(find_witness(kWitnessTimeout));
           witness_asked_at = Clock::now();
         }
         std::vector<Registration> registrations;

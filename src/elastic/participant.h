@@ -94,14 +94,18 @@ class Participant {
   void end_left_behind(const Generation& previous, const Generation& next);
   void establish(const RankStart& start);
   std::optional<RankStart> recover(std::int64_t& step);
+  // A process that cannot accept the generation that it asked for would end it for all of its members.
+  void await_writable_roster() const;
   std::optional<RankStart> form(const Answer& answer, bool leads);
-  std::optional<membership::WitnessView> find_witness() const;
+  std::optional<membership::WitnessView> find_witness(std::chrono::milliseconds timeout) const;
   // False: the witness does not vote for the decision.
   bool collect_votes(const membership::Action& action, const std::optional<membership::WitnessView>& witness) const;
   // True if the generation has a witness that is lost, or has none although one answers.
   bool has_other_witness(const std::string& established) const;
   void send_answer(const Answer& answer, const std::vector<MemberStore::Registrant>& registrants);
   ProbeResult probe(const Member& member);
+  // All at the same time, each in a thread of its own.
+  std::vector<ProbeResult> probe(const std::vector<Member>& members);
   Recovery::Followed follow(const Member& member, const Registration& registration);
   void watch_for_newcomers();
 

@@ -7,7 +7,7 @@
 
 #include <csignal>
 
-#include "base/log.h"
+#include "base/json_log.h"
 #include "launch/elastic_supervisor.h"
 #include "launch/job.h"
 #include "launch/meeting/meeting_factory.h"
@@ -37,6 +37,10 @@ class Agent {
     while (!exit_code_) {
       const auto round = meeting_.next_round(Deadline::after(job_.options.start_timeout), &StopSignals::requested);
       if (!round.ok()) return no_round(round.status());
+      if (job_.dashboard) {
+        job_.dashboard->job().round_began(round->number, round->node_rank, static_cast<int>(round->nodes.size()),
+                                          round->world_size);
+      }
       const auto supervise = job_.options.elastic ? supervise_elastic : supervise_round;
       const RoundResult result = supervise(job_, meeting_, *round, signals_);
       conclude(*round, result);
@@ -139,8 +143,35 @@ class Agent {
   std::optional<int> exit_code_;
 };
 
+// Before there is a console.
+void report(const Status& status) {
+  const std::string line = logs_as_json() ? json_log_line("lockstep run", "error", -1, 0, status.message())
+                                          : "lockstep run: " + status.message();
+  fmt::print(stderr, "{}\n", line);
+}
+
+dashboard::EventKind event_kind(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::general: return dashboard::EventKind::message;
+    case MessageKind::failure: return dashboard::EventKind::failure;
+    case MessageKind::generation: return dashboard::EventKind::generation;
+  }
+  return dashboard::EventKind::message;
+}
+
+void announce_dashboard(Job& job) {
+  job.console.say(fmt::format("dashboard: {}", job.dashboard->url()));
+  job.console.listen([sampler = &job.dashboard->job()](MessageKind kind, std::string_view text) {
+    sampler->message(event_kind(kind), text);
+  });
+}
+
+std::string describe_exit(int code) {
+  return code == 0 ? "All ranks have finished successfully" : fmt::format("The job has failed: exit code {}", code);
+}
+
 int usage_error(const Status& status) {
-  fmt::print(stderr, "lockstep run: {}\n", status.message());
+  report(status);
   return kUsageCode;
 }
 
@@ -157,10 +188,19 @@ int run_job(const RunOptions& options, const Environment& environment) {
     const StatusCode code = meeting.status().code();
     const bool usage = code == StatusCode::already_exists || code == StatusCode::invalid_argument ||
                        code == StatusCode::unauthenticated;
-    fmt::print(stderr, "lockstep run: {}\n", meeting.status().message());
+    report(meeting.status());
     return usage ? kUsageCode : kRendezvousCode;
   }
+  if (job.dashboard) announce_dashboard(job);
   const int code = Agent(job, **meeting, signals).run();
+  if (job.dashboard) job.dashboard->finish(code == 0, describe_exit(code));
+  if (job.trace) {
+    if (const Status written = job.trace->write(); !written.ok()) job.console.say(written.message());
+  }
+  if (job.metrics) {
+    job.metrics->finish();
+    if (const std::string trouble = job.metrics->take_trouble(); !trouble.empty()) job.console.say(trouble);
+  }
   job.console.drain(Deadline::after(kLastOutput));
   return code;
 }

@@ -164,7 +164,7 @@ class ElasticSupervisor {
   void exchange_rosters() {
     if (const auto mine = roster_.take_newer()) {
       if (const auto roster = membership::parse_roster(*mine); roster.ok() && !roster->finished) {
-        job_.console.say(describe_generation(roster->generation, ranks_.processes()));
+        job_.console.say(describe_generation(roster->generation, ranks_.processes()), MessageKind::generation);
       }
       const Status status = meeting_.publish_roster(*mine);
       if (!status.ok())
@@ -173,7 +173,8 @@ class ElasticSupervisor {
     if (round_.nodes.size() == 1 && job_.options.max_nodes == 1) return;
     if (const auto theirs = meeting_.newest_roster()) {
       const Status status = roster_.offer(*theirs);
-      if (!status.ok()) job_.console.say(status.message());
+      if (!status.ok() && roster_works_) job_.console.say(status.message());
+      roster_works_ = status.ok();
     }
   }
 
@@ -220,6 +221,7 @@ class ElasticSupervisor {
   const StopSignals& signals_;
   RankSet ranks_;
   RosterFile roster_;
+  bool roster_works_ = true;                        // the last one from another node could be written
   std::unique_ptr<membership::Attester> attester_;  // null if there is only one node
   RestartHistory history_;
   int restarts_;                     // of the job, as far as this node knows

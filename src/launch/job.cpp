@@ -1,6 +1,7 @@
 #include "launch/job.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <array>
@@ -34,6 +35,18 @@ rlimit raise_open_files() {
   return before;
 }
 
+Result<std::unique_ptr<dashboard::Dashboard>> start_dashboard(const RunOptions& options, const Command& command,
+                                                              const std::string& run_id) {
+  return dashboard::Dashboard::start(*options.dashboard,
+                                     {.command = fmt::format("{}", fmt::join(command.arguments, " ")),
+                                      .run_id = run_id,
+                                      .host = host_name(),
+                                      .launcher_pid = ::getpid(),
+                                      .elastic = options.elastic,
+                                      .ranks = options.nproc,
+                                      .started = double(std::time(nullptr))});
+}
+
 }  // namespace
 
 Result<Job> prepare_job(RunOptions options, const Environment& environment) {
@@ -45,10 +58,26 @@ Result<Job> prepare_job(RunOptions options, const Environment& environment) {
   auto secret = Secret::from_environment();
   if (!secret.ok()) return secret.status();
   // Several nodes cannot generate a common secret; a single node can, and passes it only to its ranks.
+  if (secret->empty() && options.max_nodes == 1) secret = Secret(random_hex(32));
+  // It is not in the environment any more, unless ranks can read the file, too.
   std::string child_secret;
-  if (secret->empty() && options.max_nodes == 1) {
-    child_secret = random_hex(32);
-    secret = Secret(child_secret);
+  if (!environment("LOCKSTEP_SECRET_FILE")) child_secret = secret->key();
+  std::unique_ptr<TraceCollector> trace;
+  if (!options.trace.empty()) {
+    // Each node writes the timeline of its own ranks.
+    const bool alone = options.max_nodes == 1;
+    auto collector =
+        TraceCollector::create(alone ? options.trace : fmt::format("{}.{}.{}", options.trace, host_name(), ::getpid()));
+    if (!collector.ok()) return collector.status();
+    trace = *std::move(collector);
+  }
+  std::unique_ptr<MetricsCollector> metrics;
+  if (!options.metrics.empty()) {
+    const bool alone = options.max_nodes == 1;
+    auto collector = MetricsCollector::create(
+        alone ? options.metrics : fmt::format("{}/{}.{}", options.metrics, host_name(), ::getpid()));
+    if (!collector.ok()) return collector.status();
+    metrics = *std::move(collector);
   }
   auto folder = RuntimeDirectory::create(environment);
   if (!folder.ok()) return folder.status();
@@ -58,6 +87,13 @@ Result<Job> prepare_job(RunOptions options, const Environment& environment) {
                              .secret = *secret,
                              .stay = options.node_timeout});
   if (!guard.ok()) return guard.status();
+
+  std::unique_ptr<dashboard::Dashboard> dashboard;
+  if (options.dashboard) {
+    auto started = start_dashboard(options, *command, run_id);
+    if (!started.ok()) return started.status();
+    dashboard = *std::move(started);
+  }
 
   const auto cores = usable_cores();
   const bool serve =
@@ -79,6 +115,9 @@ Result<Job> prepare_job(RunOptions options, const Environment& environment) {
              .folder = *std::move(folder),
              .logs = *std::move(logs),
              .guard = *std::move(guard),
+             .trace = std::move(trace),
+             .metrics = std::move(metrics),
+             .dashboard = std::move(dashboard),
              .console = Console(STDOUT_FILENO, STDERR_FILENO, prefix, environment)};
 }
 

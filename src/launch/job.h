@@ -3,10 +3,13 @@
 
 #include <sys/resource.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "dashboard/dashboard.h"
+#include "launch/metrics/metrics_collector.h"
 #include "launch/options/options.h"
 #include "launch/output/console.h"
 #include "launch/output/log_files.h"
@@ -14,18 +17,19 @@
 #include "launch/process/guard.h"
 #include "launch/process/runtime_directory.h"
 #include "launch/program.h"
+#include "launch/trace/trace_collector.h"
 #include "lockstep/base/secret.h"
 
 namespace lockstep::launch {
 
-// Constant after prepare_job(), except that the console is written to.
+// Constant after prepare_job(), except that the console is written to, and trace and metrics are collected.
 struct Job {
   RunOptions options;
   Command command;
   std::string run_id;
   std::string host;                       // the name of this machine, human-readable
   Secret secret;                          // of the stores
-  std::string child_secret;               // for the ranks; empty if it is already in their environment
+  std::string child_secret;               // for the ranks; empty if they read the file
   std::vector<std::string> environment;   // of this process
   std::vector<std::vector<int>> binding;  // cores by local rank; empty: anywhere
   int threads = 1;                        // per rank
@@ -34,6 +38,9 @@ struct Job {
   RuntimeDirectory folder;
   LogFiles logs;
   Guard guard;
+  std::unique_ptr<TraceCollector> trace;            // null without --trace
+  std::unique_ptr<MetricsCollector> metrics;        // null without --metrics
+  std::unique_ptr<dashboard::Dashboard> dashboard;  // null without --dashboard
   Console console;
 
   // What the ranks of this node have accepted, and what its launcher has (membership/roster.h).

@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/net/socket.h"
 #include "membership/roster.h"
+#include "store/tcp/tcp_store.h"
 
 namespace lockstep::membership {
 namespace {
@@ -58,7 +60,7 @@ TEST_F(AttesterTest, TheKernelAttestsTheEndOfAProcessOfTheSite) {
   ::kill(child_, SIGKILL);
   while (!has_ended(process_)) ::usleep(1000);  // a zombie until it is reaped, but it has ended
   ASSERT_TRUE(find_as("site"));
-  EXPECT_EQ(find_as("site")->newest, kAccepted);
+  EXPECT_EQ(find_as("site")->newest(), kAccepted);
   end_child();
   EXPECT_TRUE(find_as("site"));
 }
@@ -77,7 +79,51 @@ TEST_F(AttesterTest, OtherSitesAskTheLauncher) {
   EXPECT_FALSE(find_as("another site")) << "the launcher has not noticed it yet";
   ASSERT_TRUE((*attester)->attest(process_, roster_).ok());
   ASSERT_TRUE(find_as("another site"));
-  EXPECT_EQ(find_as("another site")->newest, kAccepted);
+  EXPECT_EQ(find_as("another site")->newest(), kAccepted);
+}
+
+TEST_F(AttesterTest, AnAttestationHasTheNewestGenerationsOfTheSite) {
+  const auto attester = Attester::open({.secret = secret_});
+  ASSERT_TRUE(attester.ok());
+  for (const std::int64_t number : {7, 8, 11, 12}) {
+    const Generation next{.number = number, .id = "g" + std::to_string(number), .members = {{.id = "m"}}};
+    ASSERT_TRUE(offer_roster(roster_, {.generation = next}).ok());
+  }
+  end_child();
+  ASSERT_TRUE((*attester)->attest(process_, roster_).ok());
+  const auto from_kernel = find_as("site");
+  member_.attester = (*attester)->address();
+  const auto from_launcher = find_as("another site");
+  ASSERT_TRUE(from_kernel && from_launcher);
+  std::vector<std::int64_t> numbers;
+  for (const Generation& one : from_launcher->accepted) numbers.push_back(one.number);
+  EXPECT_EQ(numbers, (std::vector<std::int64_t>{12, 11, 8, 7}));
+  EXPECT_EQ(from_kernel->accepted, from_launcher->accepted);
+}
+
+TEST_F(AttesterTest, TheGenerationInWhichAnotherHostFinishedTheJobIsAttested) {
+  const Generation last{.number = 9, .id = "g9", .members = {{.id = "x"}}};
+  ASSERT_TRUE(offer_roster(roster_, {.generation = last, .finished = true}).ok());
+  end_child();
+  const auto attestation = find_as("site");
+  ASSERT_TRUE(attestation);
+  EXPECT_EQ(attestation->accepted, (std::vector<Generation>{last, kAccepted}));
+}
+
+TEST_F(AttesterTest, AJobThatRestartsForEverDoesNotFillTheStore) {
+  const auto attester = Attester::open({.secret = secret_});
+  ASSERT_TRUE(attester.ok()) << attester.status().to_string();
+  end_child();
+  const auto ends = static_cast<std::int64_t>(Attester::kKeptAttestations) + 50;
+  for (std::int64_t i = 1; i <= ends; ++i) {
+    ASSERT_TRUE((*attester)->attest({.pid = process_.pid, .started = process_.started + i}, roster_).ok());
+  }
+  const auto place = parse_host_port((*attester)->address()).value();
+  const auto store = TcpStore::connect(place.host, place.port, secret_, in_a_second()).value();
+  EXPECT_EQ(store->list("ended/", in_a_second())->size(), Attester::kKeptAttestations);
+  member_.attester = (*attester)->address();
+  member_.started = process_.started + ends;
+  EXPECT_TRUE(find_as("another site")) << "the latest are kept";
 }
 
 TEST_F(AttesterTest, WithoutAnAttesterNothingIsKnown) {

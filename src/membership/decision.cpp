@@ -12,34 +12,50 @@
 namespace lockstep::membership {
 namespace {
 
-// True if a member has ended without having accepted the generation, so that it can never become a group.
-bool is_void(const Generation& generation, const MembershipView& view) {
-  return std::ranges::any_of(generation.members, [&](const Member& member) {
-    const auto found = view.ended_with.find(member.id);
-    if (found == view.ended_with.end()) return false;
-    const Generation& newest = found->second;
-    return newest.number < generation.number || (newest.number == generation.number && newest.id != generation.id);
-  });
+// The generations that registrants have left: members of them that did not establish them. A process never returns to a
+// generation that it has left, and commits need all members.
+std::set<std::string> left_generations(const std::vector<Registration>& present) {
+  std::set<std::string> left;
+  for (const Registration& one : present) {
+    const bool is_member = one.accepted.rank_of(one.member.id) >= 0;
+    if (is_member && one.accepted.id != one.established.id) left.insert(one.accepted.id);
+  }
+  return left;
 }
 
-// Without the votes for void generations.
-std::optional<WitnessView> witness_of(const MembershipView& view) {
-  std::optional<WitnessView> witness = view.witness;
-  if (witness) std::erase_if(witness->votes, [&](const auto& vote) { return is_void(vote.second, view); });
+// Which generations can never commit a step. The first one counts in any case: there is none before it.
+class VoidGenerations {
+ public:
+  explicit VoidGenerations(const MembershipView& view)
+      : left_(left_generations(view.present)), ended_with_(view.ended_with) {}
+  bool contains(const Generation& one) const {
+    return one.number > 1 && (left_.contains(one.id) || is_void(one, ended_with_));
+  }
+
+ private:
+  const std::set<std::string> left_;
+  const EndedWith& ended_with_;
+};
+
+std::optional<WitnessView> without_void_votes(std::optional<WitnessView> witness, const VoidGenerations& is_void) {
+  if (witness) std::erase_if(witness->votes, [&](const auto& vote) { return is_void.contains(vote.second); });
   return witness;
 }
 
-Bases bases_of(const MembershipView& view, const WitnessView* witness) {
+Bases bases_of(const MembershipView& view, const VoidGenerations& is_void, const WitnessView* witness) {
   std::vector<const Generation*> established, accepted;
   const auto add = [&](const Generation& one) {
-    if (!is_void(one, view)) accepted.push_back(&one);
+    if (!is_void.contains(one)) accepted.push_back(&one);
   };
   for (const Registration& one : view.present) {
     established.push_back(&one.established);
     accepted.push_back(&one.established);  // it was accepted, too, and what the process accepted since may be void
     add(one.accepted);
   }
-  for (const Generation& one : view.attested) add(one);
+  for (const Attested& one : view.attested) {
+    if (one.may_hide_others) accepted.push_back(&one.generation);
+    if (!one.may_hide_others) add(one.generation);
+  }
   return find_bases(established, accepted, witness);
 }
 
@@ -47,7 +63,7 @@ Bases bases_of(const MembershipView& view, const WitnessView* witness) {
 std::int64_t next_number(const MembershipView& view, const Bases& bases) {
   std::int64_t number = bases.next_number();
   for (const Registration& one : view.present) number = std::max(number, one.accepted.number + 1);
-  for (const Generation& one : view.attested) number = std::max(number, one.number + 1);
+  for (const Attested& one : view.attested) number = std::max(number, one.generation.number + 1);
   if (!view.witness) return number;
   for (const auto& [name, vote] : view.witness->votes) number = std::max(number, vote.number + 1);
   return number;
@@ -145,9 +161,10 @@ Decision form(const std::vector<const Registration*>& members, const Registratio
 }  // namespace
 
 Decision decide(const MembershipView& view, const Policy& policy, const std::string& fresh_id) {
-  const std::optional<WitnessView> counted = witness_of(view);
+  const VoidGenerations is_void(view);
+  const std::optional<WitnessView> counted = without_void_votes(view.witness, is_void);
   const WitnessView* const witness = counted ? &*counted : nullptr;
-  const Bases bases = bases_of(view, witness);
+  const Bases bases = bases_of(view, is_void, witness);
   if (bases.all.empty()) {
     return wait_or_give_up(view, policy, "no registered process belongs to the job yet", false);
   }

@@ -5,7 +5,8 @@
 // Both are needed: a decision that some accepted may not have become a group, while one that became a group was
 // accepted by all its members. A generation becomes a group only when all of its members join it, and a process joins
 // one at a time, so at most one of several decisions becomes a group. A decision of which a member ended without having
-// accepted it is void: it can never become a group, and does not count. docs/membership.md has the proof.
+// accepted it, or has left it without having established it, is void: it can never commit a step, and does not count.
+// docs/membership.md has the proof.
 #pragma once
 
 #include <chrono>
@@ -49,12 +50,18 @@ struct Absence {
   Duration lasts{};  // how long it has been in this state; unused for `ended`
 };
 
+// A generation that the site of an ended member had accepted.
+struct Attested {
+  Generation generation = {};
+  bool may_hide_others = false;  // the site may have accepted older ones that are not known
+};
+
 // What the leader has seen so far.
 struct MembershipView {
   std::vector<Registration> present = {};      // in order of arrival, including the leader's own
   std::map<std::string, Absence> absent = {};  // by member id; a member without an entry is unknown
-  std::vector<Generation> attested = {};       // what the sites of ended members had accepted
-  // The same by member id: an ended member can have accepted nothing newer.
+  std::vector<Attested> attested = {};         // each generation once
+  // The newest by member id: an ended member can have accepted nothing newer.
   std::map<std::string, Generation> ended_with = {};
   Duration elapsed{};                       // since the leader started waiting
   std::optional<WitnessView> witness = {};  // if there is one, and it answers

@@ -102,9 +102,9 @@ TEST(Decide, AnUnreachableMemberIsNotAwaitedButCountsInTheQuorum) {
 TEST(Decide, NeedsAQuorumOfWhatAnEndedMemberAccepted) {
   const Generation unknown = generation(2, {"b", "x", "y"});
   MembershipView view{
-      .present = {member("a", kThree, 5), member("c", kThree, 5)}, .absent = {{"b", kEnded}}, .attested = {unknown}};
+      .present = {member("a", kThree, 5), member("c", kThree, 5)}, .absent = {{"b", kEnded}}, .attested = {{unknown}}};
   EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::wait);
-  view.attested = {kThree};
+  view.attested = {{kThree}};
   EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::form);
 }
 
@@ -113,38 +113,90 @@ TEST(Decide, AVoidGenerationDoesNotCount) {
   const Generation second = generation(2, {"b", "x"});
   MembershipView view{.present = {member("a", kThree, 5), member("c", kThree, 5)},
                       .absent = {{"b", kEnded}, {"x", kEnded}},
-                      .attested = {second},
+                      .attested = {{second}},
                       .ended_with = {{"b", second}, {"x", second}}};
   EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::wait) << "its members may have made steps";
   view.ended_with["b"] = kThree;
   const Decision decision = decide(view, {}, "next");
   ASSERT_EQ(decision.kind, Decision::Kind::form) << decision.reason;
   EXPECT_EQ(decision.answer.generation.number, 3) << "the host of x has accepted a generation 2";
-  view.attested.push_back(generation(1, {"x", "y", "z"}, "other"));
+  view.attested.push_back({generation(1, {"x", "y", "z"}, "other")});
   EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::wait) << "another generation 1, which may be a group";
   view.attested.pop_back();
   view.ended_with["b"] = generation(2, {"b", "y"}, "another");
   EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::form) << "a host accepts one generation of each number";
 }
 
+// All members of generation 2 made steps and accepted generation 3, of which the member x never did. Then they ended.
+TEST(Decide, AVoidGenerationDoesNotHideAnOlderOne) {
+  const Generation second = generation(2, {"a", "b"}), third = generation(3, {"a", "b", "x"});
+  MembershipView view{.present = {member("c", kThree, 5)},
+                      .absent = {{"a", kEnded}, {"b", kEnded}, {"x", kEnded}},
+                      .attested = {{third}, {second}},
+                      .ended_with = {{"a", third}, {"b", third}, {"x", Generation{}}}};
+  EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::wait) << "generation 2 may have made steps";
+  view.attested = {{.generation = third, .may_hide_others = true}};
+  EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::wait) << "there may be a generation 2";
+  view.attested = {{third}};
+  EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::form);
+}
+
 // A registered process for which there is no room does not join, so it cannot vote.
 TEST(Decide, OnlyThoseWhoJoinCountInTheQuorum) {
   const Generation old = generation(1, {"a", "b"}), grown = generation(2, {"a", "c", "d"});
-  Registration a = member("a", old, 5);
-  a.accepted = grown;
-  const MembershipView view{.present = {a, newcomer("c", grown), member("b", old, 5)},
+  const MembershipView view{.present = {member("a", grown, 5), newcomer("c", grown), member("b", old, 5)},
                             .absent = {{"d", {Absence::Kind::silent, seconds(100)}}}};
   EXPECT_EQ(decide(view, {.max_ranks = 3}, "next").kind, Decision::Kind::form);
-  EXPECT_EQ(decide(view, {.max_ranks = 2}, "next").kind, Decision::Kind::wait) << "c has no room";
+  EXPECT_EQ(decide(view, {.max_ranks = 1}, "next").kind, Decision::Kind::wait) << "c has no room";
 }
 
-// Half of the old generation accepted a decision that never became a group: the next needs a quorum of both.
-TEST(Decide, AlsoNeedsAQuorumOfTheAcceptedGeneration) {
+// The leader had accepted its decision when the host of the other members lost power.
+TEST(Decide, AGenerationThatAMemberHasLeftIsVoid) {
+  const Generation second = generation(2, {"a", "x", "y"});
+  const Absence silent{.kind = Absence::Kind::silent, .lasts = seconds(100)};
+  Registration a = member("a", kThree, 5);
+  a.accepted = second;
+  MembershipView view{.present = {a, member("b", kThree, 5)}, .absent = {{"c", silent}, {"x", silent}, {"y", silent}}};
+  const Decision decision = decide(view, {}, "next");
+  ASSERT_EQ(decision.kind, Decision::Kind::form) << decision.reason;
+  EXPECT_THAT(decision.answer.generation.ids(), ElementsAre("a", "b"));
+  EXPECT_EQ(decision.answer.generation.number, 3) << "the host of a has accepted a generation 2";
+  view.attested = {{second}};
+  EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::form)
+      << "it is void, also if an ended member had accepted it";
+  view.present[0].established = second;
+  EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::wait) << "its members may have made steps";
+}
+
+TEST(Decide, AGenerationIsNotVoidBecauseAProcessThatIsNotInItKnowsIt) {
+  const Generation second = generation(2, {"x", "y", "z"});
+  Registration a = member("a", kThree, 5);
+  a.accepted = second;
+  EXPECT_EQ(decide({.present = {a, member("b", kThree, 5), member("c", kThree, 5)}}, {}, "next").kind,
+            Decision::Kind::wait);
+}
+
+// No process had established it when one was lost, but there is none before it to continue from.
+TEST(Decide, TheFirstGenerationIsNeverVoid) {
+  const auto left = [](const std::string& id) {
+    Registration one = member(id, kThree, 0);
+    one.established = {};
+    return one;
+  };
+  const MembershipView view{
+      .present = {left("a"), left("c")}, .absent = {{"b", kEnded}}, .ended_with = {{"b", Generation{}}}};
+  const Decision decision = decide(view, {}, "next");
+  ASSERT_EQ(decision.kind, Decision::Kind::form) << decision.reason;
+  EXPECT_THAT(decision.answer.generation.ids(), ElementsAre("a", "c"));
+}
+
+// A member of the old generation has established a larger one: the next needs a quorum of both.
+TEST(Decide, AlsoNeedsAQuorumOfTheNewestGeneration) {
   const Generation grown = generation(2, {"a", "x", "y", "z"});
-  Registration a = member("a", generation(1, {"a"}), 5);
-  a.accepted = grown;
-  EXPECT_EQ(decide({.present = {a}}, {}, "next").kind, Decision::Kind::wait);
-  MembershipView with_x{.present = {a, newcomer("x", grown)}};
+  const MembershipView alone{.present = {member("a", grown, 5), member("b", generation(1, {"a", "b"}), 5)}};
+  EXPECT_EQ(decide(alone, {}, "next").kind, Decision::Kind::wait);
+  MembershipView with_x = alone;
+  with_x.present.push_back(member("x", grown, 5));
   for (const char* id : {"y", "z"}) with_x.absent[id] = kEnded;
   EXPECT_EQ(decide(with_x, {}, "next").kind, Decision::Kind::form);
 }

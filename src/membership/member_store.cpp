@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/net/resolve.h"
 #include "base/net/socket.h"
 #include "base/random.h"
 #include "store/tcp/tcp_store.h"
@@ -72,14 +73,24 @@ Result<std::vector<MemberStore::Registrant>> MemberStore::registrants() {
     for (const char* kind : {"registration/", "gone/", "answer/"}) (void)store_->remove(kind + rest, soon());
   }
   std::vector<Registrant> result;
+  const std::lock_guard lock(mutex_);
+  std::erase_if(parsed_, [&](const auto& one) { return !registrations->contains(one.first); });
   for (const auto& [key, text] : *registrations) {
     const std::string rest = key.substr(std::string("registration/").size());
     if (gone->contains("gone/" + rest)) continue;
-    auto registration = parse_registration(text);
+    auto registration = parse(key, text);
     if (!registration.ok()) continue;  // of another version: it gets no answer
     result.push_back({*std::move(registration), rest.substr(rest.rfind('/') + 1)});
   }
   return result;
+}
+
+Result<Registration> MemberStore::parse(const std::string& key, const std::string& text) {
+  const auto known = parsed_.find(key);
+  if (known != parsed_.end() && known->second.text == text) return known->second.registration;
+  auto registration = parse_registration(text);
+  if (registration.ok()) parsed_.insert_or_assign(key, Parsed{.text = text, .registration = *registration});
+  return registration;
 }
 
 Result<bool> MemberStore::is_connected(const Registrant& registrant) {
@@ -99,20 +110,23 @@ Status MemberStore::answer(const Registrant& registrant, const Answer& answer) {
 Result<std::shared_ptr<Store>> connect_to_member_store(const Member& member, const Secret& secret, Deadline deadline) {
   const auto address = parse_host_port(member.store_address);
   if (!address.ok()) return address.status();
-  const auto resolved = resolve(address->host, address->port);
+  const auto resolved = resolve(address->host, address->port, deadline);
   if (!resolved.ok()) return resolved.status();
   const auto lost = [&](const char* how) {
     return Status(StatusCode::peer_lost, fmt::format("{} cannot be reached: {} on the address of its member store, {}",
                                                      member.describe(), how, member.store_address));
   };
-  switch (probe_address(resolved->front(), deadline)) {
-    case AddressState::refused: return lost("no process is listening");
-    case AddressState::silent:
-      return Status(StatusCode::timed_out,
-                    fmt::format("no answer from the member store {} of {}", member.store_address, member.describe()));
-    case AddressState::answered: break;
-  }
-  auto store = TcpStore::connect(address->host, address->port, secret, deadline);
+  Result<std::shared_ptr<TcpStore>> store = Status(StatusCode::timed_out, "");
+  do {  // connect() tries again until its deadline if it is refused, but this process may have ended since the probe
+    switch (probe_address(resolved->front(), deadline)) {
+      case AddressState::refused: return lost("no process is listening");
+      case AddressState::silent:
+        return Status(StatusCode::timed_out,
+                      fmt::format("no answer from the member store {} of {}", member.store_address, member.describe()));
+      case AddressState::answered: break;
+    }
+    store = TcpStore::connect(address->host, address->port, secret, soon().earlier(deadline));
+  } while (store.status().code() == StatusCode::unavailable && !deadline.expired());
   if (!store.ok()) return store.status();
   const auto owner = (*store)->get(kMe, deadline);
   if (!owner.ok()) return owner.status();
@@ -133,7 +147,7 @@ ProbeResult probe_member_store(const Member& member, const Secret& secret, Deadl
   auto generation = parse_generation(*text);
   if (!generation.ok()) return result;
   result.kind = ProbeResult::Kind::answered;
-  result.accepted = *std::move(generation);
+  result.accepted = {*std::move(generation)};
   return result;
 }
 

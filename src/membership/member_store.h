@@ -3,12 +3,14 @@
 //
 // Keys: `me` and `generation` (the owner's id, and the newest decision that it knows), `registration/<id>/<nonce>` (a
 // registration), `gone/<id>/<nonce>` (the last will of the registrant's connection), `answer/<id>/<nonce>`; and under
-// `group/<generation>/` the rendezvous of the group that its leader forms there.
+// `group/<generation>/` the rendezvous of the group that its leader forms there. A leader removes those of earlier
+// generations, except for the one in `latest_group`, when it forms the next (elastic/forming.h).
 #pragma once
 
 #include <chrono>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -47,8 +49,17 @@ class MemberStore {
 
  private:
   MemberStore(std::unique_ptr<TcpStoreServer> server, std::shared_ptr<Store> store);
+  // parse_registration() of what is stored under `key`, which polling finds unchanged nearly every time.
+  Result<Registration> parse(const std::string& key, const std::string& text);
+
   std::unique_ptr<TcpStoreServer> server_;
   std::shared_ptr<Store> store_;
+  struct Parsed {
+    std::string text;
+    Registration registration;
+  };
+  std::mutex mutex_;
+  std::map<std::string, Parsed> parsed_;  // by key, of the present registrations; guarded by mutex_
 };
 
 // Connects to the member store of `member`. peer_lost: refused, or another process listens there now.

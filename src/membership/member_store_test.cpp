@@ -22,11 +22,11 @@ Deadline store_deadline() { return Deadline::after(seconds(5)); }
 
 TEST(MemberStore, PublishesItsOwnersGeneration) {
   Owner owner("a");
-  EXPECT_EQ(probe_member_store(owner.member, kStoreSecret, store_deadline()).accepted.number, 0);
+  EXPECT_EQ(probe_member_store(owner.member, kStoreSecret, store_deadline()).newest().number, 0);
   ASSERT_TRUE(owner.store->publish({.number = 3, .id = "g", .members = {owner.member}}).ok());
   const ProbeResult result = probe_member_store(owner.member, kStoreSecret, store_deadline());
   EXPECT_EQ(result.kind, ProbeResult::Kind::answered);
-  EXPECT_EQ(result.accepted.number, 3);
+  EXPECT_EQ(result.newest().number, 3);
 }
 
 TEST(MemberStore, ThatHasEndedOrBelongsToAnotherProcessRefuses) {
@@ -56,6 +56,17 @@ TEST(MemberStore, RegistrantsGetTheirAnswer) {
   EXPECT_EQ(client->wait(milliseconds(5000)).answer->kind, Answer::Kind::finished);
   EXPECT_TRUE(value_or_throw(owner.store->registrants()).empty());
   EXPECT_TRUE(value_or_throw(owner.store->is_connected(registrants[0])));
+}
+
+TEST(MemberStore, TwoRegistrationsOfOneProcessAreTwo) {
+  Owner owner("a");
+  const Registration one{.member = {.id = "b"}, .step = 4}, two{.member = {.id = "b"}, .step = 5};
+  auto first = value_or_throw(RegistrationClient::begin(owner.member, one, kStoreSecret, store_deadline()));
+  EXPECT_EQ(value_or_throw(owner.store->registrants()).at(0).registration, one);
+  auto second = value_or_throw(RegistrationClient::begin(owner.member, two, kStoreSecret, store_deadline()));
+  const auto both = value_or_throw(owner.store->registrants());
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0].registration.step + both[1].registration.step, 9);
 }
 
 TEST(MemberStore, RegistrantsThatDisconnectAreRemoved) {

@@ -59,7 +59,8 @@ struct Registration {
 struct Answer {
   enum class Kind : std::uint8_t {
     join,      // the generation that the receiver belongs to
-    again,     // the leader now follows another process: search for a leader again
+    again,     // the leader now follows another process: search for a leader again, among the members of `generation`,
+               // the newest that it knows
     give_up,   // the job ends, for the reason given
     finished,  // the job completed
   };

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "membership/attester.h"
+#include "membership/succession.h"
+
 namespace lockstep::membership {
 namespace {
 
@@ -11,8 +14,12 @@ using std::chrono::milliseconds;
 
 // How often to probe a silent member store again, and that of a missing member.
 constexpr Duration kReprobeInterval = milliseconds(500);
+// Members that do not answer take long to probe: then several are probed at the same time.
+constexpr std::size_t kProbesAtATime = 16;
 constexpr Duration kMissingProbeInterval = milliseconds(100);
-constexpr Duration kCollectPause = milliseconds(5);
+// A leader that waits reads registrations less and less often: after this share of the time that it has waited.
+constexpr int kCollectShare = 50;
+constexpr Duration kShortestCollectPause = milliseconds(1), kLongestCollectPause = milliseconds(50);
 constexpr Duration kRefreshPause = milliseconds(100);
 
 }  // namespace
@@ -23,7 +30,7 @@ const char* to_string(Action::Kind kind) {
 }
 
 Recovery::Recovery(Registration self, Policy policy, TimePoint now, std::function<std::string()> fresh_id)
-    : self_(std::move(self)), policy_(policy), started_(now), fresh_id_(std::move(fresh_id)) {}
+    : initial_(std::move(self)), self_(initial_), policy_(policy), started_(now), fresh_id_(std::move(fresh_id)) {}
 
 Action Recovery::next(TimePoint now) {
   if (end_) return *end_;
@@ -32,29 +39,42 @@ Action Recovery::next(TimePoint now) {
 
 // A member before the followed one may answer again; then that one leads.
 Action Recovery::follow(TimePoint now) {
+  std::vector<const Member*> due;
   for (const Member& member : self_.accepted.members) {
     if (member.id == following_->id || member.id == self_.member.id) break;
-    if (needs_probe(member, now, kReprobeInterval)) return {.kind = Action::Kind::probe, .member = member};
-    if (status_of(member).kind != Absence::Kind::alive) continue;
-    following_.reset();
-    return probe_or_lead(now);
+    if (status_of(member).kind == Absence::Kind::alive) {
+      following_.reset();
+      return probe_or_lead(now);
+    }
+    if (needs_probe(member, now, kReprobeInterval)) due.push_back(&member);
   }
+  if (auto action = probe_again(due)) return *std::move(action);
   return {.kind = Action::Kind::follow, .member = *following_};
 }
 
 Action Recovery::probe_or_lead(TimePoint now) {
+  std::vector<const Member*> unknown, due;
   for (const Member& member : self_.accepted.members) {
-    if (member.id == self_.member.id) return lead(now);
-    if (needs_probe(member, now, kReprobeInterval)) return {.kind = Action::Kind::probe, .member = member};
-    if (status_of(member).kind != Absence::Kind::alive) continue;
+    const bool is_self = member.id == self_.member.id, is_alive = status_of(member).kind == Absence::Kind::alive;
+    if (!is_self && !is_alive) {
+      const bool is_unknown = status_of(member).kind == Absence::Kind::unknown;
+      if (is_unknown) unknown.push_back(&member);
+      if (!is_unknown && needs_probe(member, now, kReprobeInterval)) due.push_back(&member);
+      continue;
+    }
+    if (!unknown.empty()) break;
+    if (is_self) return lead(now);
     if (leading_) {  // it was silent, and others may have registered here meanwhile
       leading_ = false;
-      return {.kind = Action::Kind::answer, .answer = {.kind = Answer::Kind::again, .reason = "another process leads"}};
+      return {.kind = Action::Kind::answer,
+              .answer = {.kind = Answer::Kind::again, .generation = self_.accepted, .reason = "another process leads"}};
     }
     following_ = member;
     waits_for_ = fmt::format("the answer of the leader ({})", member.describe());
     return {.kind = Action::Kind::follow, .member = member};
   }
+  if (!unknown.empty()) return probe(unknown);
+  if (auto action = probe_again(due)) return *std::move(action);
   // A newcomer never leads: it has no state that the others could continue from.
   waits_for_ = "any member of the job";
   if (now - started_ >= policy_.quorum_timeout) {
@@ -84,13 +104,13 @@ Action Recovery::lead(TimePoint now) {
     collected_ = false;
     registrations_.clear();
   }
-  if (!collected_) return {.kind = Action::Kind::collect, .pause = registrations_.empty() ? Duration{} : kCollectPause};
+  if (!collected_) return {.kind = Action::Kind::collect};
   collected_ = false;
 
   MembershipView view{.present = registrations_, .elapsed = now - started_, .witness = witness_};
   view.present.insert(view.present.begin(), self_);
   for (const auto& [id, status] : statuses_) view.absent[id] = {.kind = status.kind, .lasts = now - status.since};
-  for (const auto& [id, generation] : attested_) view.attested.push_back(generation);
+  for (const auto& [id, attested] : attested_) view.attested.push_back(attested);
   view.ended_with = ended_with_;
   Decision decision = decide(view, policy_, fresh_id_());
   waits_for_ = decision.reason;
@@ -107,10 +127,12 @@ Action Recovery::lead(TimePoint now) {
     case Decision::Kind::wait: break;
   }
   if (auto probe = probe_absent(now)) return *probe;
-  return {.kind = Action::Kind::collect, .pause = kCollectPause};
+  const Duration pause = std::clamp((now - started_) / kCollectShare, kShortestCollectPause, kLongestCollectPause);
+  return {.kind = Action::Kind::collect, .pause = pause};
 }
 
-// Registered processes and the witness may know generations with members that this process does not know.
+// Registered processes, the hosts of ended ones and the witness may know generations with members that this process
+// does not know.
 std::optional<Action> Recovery::probe_absent(TimePoint now) {
   std::set<std::string> settled = {self_.member.id};
   for (const Registration& one : registrations_) settled.insert(one.member.id);
@@ -118,17 +140,38 @@ std::optional<Action> Recovery::probe_absent(TimePoint now) {
   for (const Registration& one : registrations_) {
     generations.insert(generations.end(), {&one.accepted, &one.established});
   }
-  if (witness_) {
-    for (const auto& [name, vote] : witness_->votes) generations.push_back(&vote);
+  for (const auto& [id, attested] : attested_) {  // one older than the established one is no base
+    if (attested.generation.number > self_.established.number) generations.push_back(&attested.generation);
   }
+  if (witness_) {
+    for (const Generation* const vote : votes_after(generations, *witness_)) generations.push_back(vote);
+  }
+  std::vector<const Member*> due;
   for (const Generation* generation : generations) {
     for (const Member& member : generation->members) {
-      if (settled.insert(member.id).second && needs_probe(member, now, kMissingProbeInterval)) {
-        return Action{.kind = Action::Kind::probe, .member = member};
-      }
+      if (settled.insert(member.id).second && needs_probe(member, now, kMissingProbeInterval)) due.push_back(&member);
     }
   }
-  return std::nullopt;
+  if (due.empty()) return std::nullopt;
+  return probe(due);
+}
+
+// Those first that were not probed for the longest time: of many, the first may be due again before the last one's
+// turn.
+Action Recovery::probe(std::vector<const Member*> members) {
+  std::ranges::stable_sort(members, {}, [this](const Member* member) { return status_of(*member).probed; });
+  const bool some_are_silent =
+      std::ranges::any_of(statuses_, [](const auto& status) { return status.second.kind == Absence::Kind::silent; });
+  members.resize(std::min(members.size(), some_are_silent ? kProbesAtATime : 1));
+  Action action{.kind = Action::Kind::probe};
+  for (const Member* const member : members) action.members.push_back(*member);
+  return action;
+}
+
+std::optional<Action> Recovery::probe_again(const std::vector<const Member*>& due) {
+  probed_again_ = !probed_again_ && !due.empty();
+  if (!probed_again_) return std::nullopt;
+  return probe(due);
 }
 
 bool Recovery::needs_probe(const Member& member, TimePoint now, Duration interval) const {
@@ -138,6 +181,7 @@ bool Recovery::needs_probe(const Member& member, TimePoint now, Duration interva
   const bool may_change = found->second.kind == Absence::Kind::silent ||
                           found->second.kind == Absence::Kind::unreachable ||
                           (found->second.kind == Absence::Kind::alive && interval == kMissingProbeInterval);
+  if (found->second.kind == Absence::Kind::silent) interval = kReprobeInterval;
   return may_change && now - found->second.probed >= interval;
 }
 
@@ -152,13 +196,17 @@ void Recovery::on_probe(const Member& member, const ProbeResult& result, TimePoi
   switch (result.kind) {
     case ProbeResult::Kind::answered:
       set_status(member, Absence::Kind::alive, now);
-      learn(result.accepted);
+      learn(result.newest());
       break;
     case ProbeResult::Kind::ended:
       set_status(member, Absence::Kind::ended, now);
-      attested_[result.accepted.id] = result.accepted;
-      ended_with_.emplace(member.id, result.accepted);
-      learn(result.accepted);
+      for (const Generation& one : result.accepted) attested_.try_emplace(one.id, Attested{.generation = one});
+      if (result.accepted.size() >= Attestation::kGenerations) {
+        attested_[result.accepted.back().id].may_hide_others = true;
+      }
+      ended_with_.emplace(member.id, result.newest());
+      learn(result.newest());
+      update_accepted();  // its end may have made a generation void
       break;
     case ProbeResult::Kind::refused: set_status(member, Absence::Kind::unreachable, now); break;
     case ProbeResult::Kind::silent: set_status(member, Absence::Kind::silent, now); break;
@@ -167,7 +215,18 @@ void Recovery::on_probe(const Member& member, const ProbeResult& result, TimePoi
 
 void Recovery::learn(const Generation& accepted) {
   if (accepted.number <= self_.accepted.number) return;
-  self_.accepted = accepted;
+  learned_.push_back(accepted);
+  update_accepted();
+}
+
+void Recovery::update_accepted() {
+  const Generation* newest = &initial_.accepted;
+  for (const Generation& one : learned_) {
+    if (one.number > newest->number && !is_void(one, ended_with_)) newest = &one;
+  }
+  if (newest->id == self_.accepted.id) return;
+  self_ = initial_;
+  self_.accepted = *newest;
   following_.reset();
   if (!is_newcomer()) return;
   self_.step = -1;
@@ -197,6 +256,7 @@ void Recovery::on_follow(const Member& member, const Followed& followed, TimePoi
       }
       set_status(member, Absence::Kind::silent, now);
       following_.reset();
+      learn(followed.answer->generation);  // otherwise two processes that follow a third could send this one in circles
       break;
   }
 }

@@ -23,7 +23,8 @@ namespace lockstep::membership {
 
 struct Action {
   enum class Kind : std::uint8_t {
-    probe,    // the member store of `member`; report with on_probe. A registration elsewhere stays
+    probe,    // the member stores of `members`, all at the same time; report each with on_probe. A registration
+              // elsewhere stays
     follow,   // register registration() with `member`, wait briefly for its answer, and answer `again` to the processes
               // that are registered here; report with on_follow
     collect,  // read the registrations in this process' member store; report with on_registrations
@@ -35,6 +36,7 @@ struct Action {
   };
   Kind kind = Kind::collect;
   Member member = {};
+  std::vector<Member> members = {};
   Answer answer = {};
   bool leads = false;
   std::vector<std::string> votes = {};  // join: registers in which the witness must vote for it first, if `leads`
@@ -48,8 +50,10 @@ const char* to_string(Action::Kind kind);
 struct ProbeResult {
   enum class Kind : std::uint8_t { answered, refused, silent, ended };
   Kind kind = Kind::silent;
-  // answered: the newest decision that the member knows. ended: the newest one that its site had accepted (attester.h).
-  Generation accepted = {};
+  // answered: the newest decision that the member knows. ended: what its site had accepted, newest first (attester.h).
+  std::vector<Generation> accepted = {};
+
+  Generation newest() const { return accepted.empty() ? Generation{} : accepted.front(); }
 };
 
 class Recovery {
@@ -89,25 +93,34 @@ class Recovery {
   Action probe_or_lead(TimePoint now);
   Action lead(TimePoint now);
   std::optional<Action> probe_absent(TimePoint now);
+  Action probe(std::vector<const Member*> members);
+  // Members that did not answer before. Nothing if there are none, or if the last call returned some: between two
+  // probes, this process continues to wait for what it waits for.
+  std::optional<Action> probe_again(const std::vector<const Member*>& due);
   bool needs_probe(const Member& member, TimePoint now, Duration interval) const;
   bool all_ended_for(Duration duration, TimePoint now) const;
   MemberStatus& status_of(const Member& member) { return statuses_[member.id]; }
   void set_status(const Member& member, Absence::Kind kind, TimePoint now);
   // Takes over a newer decision that another process knows.
   void learn(const Generation& accepted);
+  // The newest known decision counts that is not void. A process that a void one has left behind is a member again.
+  void update_accepted();
   Action end(Action::Kind kind, Answer answer, bool leads);
 
+  const Registration initial_;  // without what was learned
   Registration self_;
+  std::vector<Generation> learned_;
   const Policy policy_;
   const TimePoint started_;
   const std::function<std::string()> fresh_id_;
   std::map<std::string, MemberStatus> statuses_;
-  std::map<std::string, Generation> attested_;    // by generation id: what the sites of ended members had accepted
-  std::map<std::string, Generation> ended_with_;  // the same by member id
+  std::map<std::string, Attested> attested_;      // by generation id: what the sites of ended members had accepted
+  std::map<std::string, Generation> ended_with_;  // the newest of it by member id
   std::vector<Registration> registrations_;
   std::optional<WitnessView> witness_;
   std::optional<Member> following_;
   bool leading_ = false;
+  bool probed_again_ = false;
   bool collected_ = false;  // leading: probing and collecting alternate
   std::optional<Action> end_;
   std::string waits_for_;

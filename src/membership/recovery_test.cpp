@@ -2,9 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+#include <vector>
+
+#include "membership/attester.h"
+
 namespace lockstep::membership {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 const Generation kTwo{.number = 3, .id = "g3", .members = {{.id = "a"}, {.id = "b"}}};
@@ -18,7 +25,7 @@ Recovery recovery_of(const std::string& id, std::int64_t step, TimePoint now) {
 Action after_probes(Recovery& recovery, const ProbeResult& result, TimePoint now) {
   Action action = recovery.next(now);
   for (int i = 0; i < 10 && action.kind == Action::Kind::probe; ++i) {
-    recovery.on_probe(action.member, result, now);
+    for (const Member& member : action.members) recovery.on_probe(member, result, now);
     action = recovery.next(now);
   }
   return action;
@@ -35,7 +42,7 @@ TEST(Recovery, ANewcomerWaitsForUnreachableMembers) {
 TEST(Recovery, ANewcomerGivesUpSoonIfAllMembersAreAttestedToHaveEnded) {
   const TimePoint start{};
   Recovery recovery = recovery_of("new", -1, start);
-  const ProbeResult ended{.kind = ProbeResult::Kind::ended, .accepted = kTwo};
+  const ProbeResult ended{.kind = ProbeResult::Kind::ended, .accepted = {kTwo}};
   EXPECT_EQ(after_probes(recovery, ended, start).kind, Action::Kind::refresh);
   const Action action = after_probes(recovery, ended, start + seconds(6));
   EXPECT_EQ(action.kind, Action::Kind::give_up);
@@ -49,13 +56,13 @@ TEST(Recovery, AMemberThatWasLeftBehindBecomesANewcomer) {
   const Generation newer{.number = 4, .id = "g4", .members = {{.id = "a"}, {.id = "c"}}};
   const Action first = recovery.next(start);
   ASSERT_EQ(first.kind, Action::Kind::probe);
-  ASSERT_EQ(first.member.id, "a");
-  recovery.on_probe(first.member, {.kind = ProbeResult::Kind::ended, .accepted = newer}, start);
+  ASSERT_EQ(first.members.at(0).id, "a");
+  recovery.on_probe(first.members.at(0), {.kind = ProbeResult::Kind::ended, .accepted = {newer}}, start);
   EXPECT_TRUE(recovery.is_newcomer());
   EXPECT_EQ(recovery.registration().step, -1);
   const Action second = recovery.next(start);
   EXPECT_EQ(second.kind, Action::Kind::probe);
-  EXPECT_EQ(second.member.id, "c");
+  EXPECT_EQ(second.members.at(0).id, "c");
 }
 
 TEST(Recovery, TheFirstMemberLeadsWhenTheOthersAreOutOfReachAndNeedsAQuorum) {
@@ -69,10 +76,204 @@ TEST(Recovery, TheFirstMemberLeadsWhenTheOthersAreOutOfReachAndNeedsAQuorum) {
   first.on_registrations({}, start);
   const Action probe = first.next(start);
   ASSERT_EQ(probe.kind, Action::Kind::probe);
-  first.on_probe(probe.member, {.kind = ProbeResult::Kind::refused}, start);
+  first.on_probe(probe.members.at(0), {.kind = ProbeResult::Kind::refused}, start);
   EXPECT_EQ(first.next(start).kind, Action::Kind::collect);
   first.on_registrations({}, start);
   EXPECT_EQ(first.next(start).kind, Action::Kind::join);
+}
+
+// "b" has learned of generation 4 and follows its first member; "c" belongs to it, too, but has not heard of it.
+TEST(Recovery, AProcessThatIsSentAwayLearnsWhomTheOtherOneFollows) {
+  const TimePoint now{};
+  const Generation three{.number = 3, .id = "g3", .members = {{.id = "a"}, {.id = "b"}, {.id = "c"}, {.id = "d"}}};
+  const Generation four{.number = 4, .id = "g4", .members = {{.id = "d"}, {.id = "c"}}};
+  Recovery recovery({.member = {.id = "c"}, .accepted = three, .established = three, .step = 7}, {}, now,
+                    [] { return "fresh"; });
+  const Action follow = after_probes(recovery, {.kind = ProbeResult::Kind::answered}, now);
+  ASSERT_EQ(follow.kind, Action::Kind::follow);
+  recovery.on_follow(follow.member, {.answer = Answer{.kind = Answer::Kind::again, .generation = four}}, now);
+  const Action next = after_probes(recovery, {.kind = ProbeResult::Kind::answered}, now);
+  EXPECT_EQ(next.kind, Action::Kind::follow);
+  EXPECT_EQ(next.member.id, "d");
+  EXPECT_EQ(recovery.registration().step, 7) << "it is a member: its state counts";
+}
+
+Generation generation_of(int members) {
+  Generation generation{.number = 3, .id = "g3"};
+  for (int i = 0; i < members; ++i) generation.members.push_back({.id = std::to_string(i)});
+  return generation;
+}
+
+TEST(Recovery, AFollowerReadsItsAnswerAlthoughProbingTheMembersBeforeTheLeaderTakesLong) {
+  TimePoint now{};
+  const Generation generation = generation_of(60);
+  Recovery recovery({.member = {.id = "59"}, .accepted = generation, .established = generation, .step = 7},
+                    {.silent_timeout = seconds(2)}, now, [] { return "fresh"; });
+  int followed = 0;
+  for (int actions = 0; actions < 100 && followed < 5; ++actions) {
+    const Action action = recovery.next(now);
+    now += seconds(1);
+    for (const Member& member : action.members) {
+      const bool lives = member.id == "58";
+      recovery.on_probe(member, {.kind = lives ? ProbeResult::Kind::answered : ProbeResult::Kind::silent}, now);
+    }
+    if (action.kind != Action::Kind::follow) continue;
+    ++followed;
+    recovery.on_follow(action.member, {}, now);
+  }
+  EXPECT_EQ(followed, 5);
+}
+
+// A host with many ranks lost its power: probes of a member that does not answer take long.
+TEST(Recovery, AProcessLeadsAlthoughProbingTheMembersBeforeItTakesLongerThanTheirProbeInterval) {
+  TimePoint now{};
+  const Generation generation = generation_of(9);
+  Recovery recovery({.member = {.id = "4"}, .accepted = generation, .established = generation, .step = 7},
+                    {.silent_timeout = seconds(2)}, now, [] { return "fresh"; });
+  std::vector<Registration> others;
+  for (int i = 5; i < 9; ++i)
+    others.push_back(
+        {.member = {.id = std::to_string(i)}, .accepted = generation, .established = generation, .step = 7});
+  for (int actions = 0; actions < 40; ++actions) {
+    const Action action = recovery.next(now);
+    if (action.kind == Action::Kind::join) {
+      EXPECT_EQ(action.answer.generation.members.size(), 5u);
+      EXPECT_LE(now - TimePoint{}, seconds(10));
+      return;
+    }
+    if (action.kind == Action::Kind::probe) {
+      now += seconds(1);
+      for (const Member& member : action.members) {
+        recovery.on_probe(member, {.kind = ProbeResult::Kind::silent}, now);
+      }
+    } else {
+      ASSERT_EQ(action.kind, Action::Kind::collect);
+      recovery.on_registrations(others, now += action.pause);
+    }
+  }
+  FAIL() << "still probing after " << std::chrono::duration_cast<seconds>(now - TimePoint{}).count() << " s";
+}
+
+TEST(Recovery, ALeaderProbesEachOfManyAbsentMembers) {
+  TimePoint now{};
+  const Generation generation = generation_of(100);
+  Recovery recovery({.member = {.id = "0"}, .accepted = generation, .established = generation, .step = 7},
+                    {.silent_timeout = seconds(2)}, now, [] { return "fresh"; });
+  std::set<std::string> probed;
+  for (int actions = 0; actions < 400 && probed.size() < 99; ++actions) {
+    const Action action = recovery.next(now);
+    now += milliseconds(5) + action.pause;
+    if (action.kind == Action::Kind::probe) {
+      for (const Member& member : action.members) {
+        probed.insert(member.id);
+        recovery.on_probe(member, {.kind = ProbeResult::Kind::refused}, now);
+      }
+    } else {
+      ASSERT_EQ(action.kind, Action::Kind::collect);
+      recovery.on_registrations({}, now);
+    }
+  }
+  EXPECT_EQ(probed.size(), 99u);
+}
+
+// "b" decided generation 4 with the newcomer "d", which ended before it could accept it. So generation 3 counts, which
+// only the hosts of ended processes know; "c" belongs to it.
+TEST(Recovery, ALeaderProbesTheMembersOfAGenerationThatOnlyTheHostsOfEndedMembersHadAccepted) {
+  const TimePoint now{};
+  const Generation two{.number = 2, .id = "g2", .members = {{.id = "a"}, {.id = "b"}}};
+  const Generation three{.number = 3, .id = "g3", .members = {{.id = "a"}, {.id = "b"}, {.id = "c"}}};
+  const Generation four{.number = 4, .id = "g4", .members = {{.id = "b"}, {.id = "d"}}};
+  Recovery recovery({.member = {.id = "b"}, .accepted = four, .established = two, .step = 7}, {}, now,
+                    [] { return "fresh"; });
+  for (int actions = 0; actions < 20; ++actions) {
+    const Action action = recovery.next(now);
+    if (action.kind == Action::Kind::join) {
+      EXPECT_EQ(action.answer.generation.number, 5);
+      EXPECT_EQ(action.answer.generation.ids(), std::vector<std::string>{"b"});
+      return;
+    }
+    for (const Member& member : action.members) {
+      recovery.on_probe(member, {.kind = ProbeResult::Kind::ended, .accepted = {member.id == "c" ? two : three}}, now);
+    }
+    if (action.kind == Action::Kind::collect) recovery.on_registrations({}, now);
+  }
+  FAIL() << recovery.waits_for();
+}
+
+// The host of the first member had accepted a generation without this process, of which another member never did.
+TEST(Recovery, AMemberThatOnlyAVoidGenerationLeftBehindKeepsItsState) {
+  const TimePoint now{};
+  const Generation next{.number = 6, .id = "g6", .members = {{.id = "a"}, {.id = "x"}}};
+  Recovery recovery({.member = {.id = "b"}, .accepted = kTwo, .established = kTwo, .step = 7}, {}, now,
+                    [] { return "fresh"; });
+  for (int actions = 0; actions < 20; ++actions) {
+    const Action action = recovery.next(now);
+    if (action.kind == Action::Kind::join) {
+      EXPECT_EQ(action.answer.generation.ids(), std::vector<std::string>{"b"});
+      EXPECT_EQ(action.answer.generation.number, 7) << "the host of a has accepted a generation 6";
+      EXPECT_EQ(recovery.registration().step, 7);
+      return;
+    }
+    for (const Member& member : action.members) {
+      ProbeResult ended{.kind = ProbeResult::Kind::ended};
+      if (member.id == "a") ended.accepted = {next};
+      recovery.on_probe(member, ended, now);
+    }
+    if (action.kind == Action::Kind::collect) recovery.on_registrations({}, now);
+  }
+  FAIL() << recovery.waits_for();
+}
+
+// Each of these generations is void, because x ended without having accepted any. But if an attestation may not show
+// all, the oldest counts: there may be another one before it that is not void.
+TEST(Recovery, WhatAnAttestationMayNotShowIsNotIgnored) {
+  const TimePoint now{};
+  const Generation first{.number = 1, .id = "g1", .members = {{.id = "b"}, {.id = "a"}}};
+  const auto joins_after = [&](std::size_t accepted) {
+    std::vector<Generation> newest_first;
+    for (std::size_t i = accepted; i > 0; --i) {
+      newest_first.push_back({.number = static_cast<std::int64_t>(i) + 1,
+                              .id = "void" + std::to_string(i),
+                              .members = {{.id = "y"}, {.id = "b"}, {.id = "x"}}});
+    }
+    Recovery recovery({.member = {.id = "b"}, .accepted = first, .established = first, .step = 7}, {}, now,
+                      [] { return "fresh"; });
+    for (int actions = 0; actions < 40; ++actions) {
+      const Action action = recovery.next(now);
+      if (action.kind == Action::Kind::join) return true;
+      for (const Member& member : action.members) {
+        ProbeResult result{.kind = ProbeResult::Kind::ended};
+        if (member.id == "a") result.accepted = newest_first;
+        if (member.id == "y") result.kind = ProbeResult::Kind::silent;
+        recovery.on_probe(member, result, now);
+      }
+      if (action.kind == Action::Kind::collect) recovery.on_registrations({}, now);
+    }
+    return false;
+  };
+  EXPECT_TRUE(joins_after(Attestation::kGenerations - 1));
+  EXPECT_FALSE(joins_after(Attestation::kGenerations));
+}
+
+// A witness also has the registers of other jobs, and of the launchers of this one.
+TEST(Recovery, ALeaderProbesTheMembersOfVotesOnlyInItsOwnRegister) {
+  const TimePoint now{};
+  Generation two = kTwo;
+  two.witness = "w/job";
+  Recovery recovery({.member = {.id = "a"}, .accepted = two, .established = two, .step = 7}, {}, now,
+                    [] { return "fresh"; });
+  const auto vote = [](const std::string& id) { return Generation{.number = 4, .id = "g4", .members = {{.id = id}}}; };
+  recovery.on_witness(WitnessView{.id = "w", .votes = {{"w/job", vote("c")}, {"w/other", vote("stranger")}}});
+  std::set<std::string> probed;
+  for (int actions = 0; actions < 10; ++actions) {
+    const Action action = recovery.next(now);
+    for (const Member& member : action.members) {
+      probed.insert(member.id);
+      recovery.on_probe(member, {.kind = ProbeResult::Kind::silent}, now);
+    }
+    if (action.kind == Action::Kind::collect) recovery.on_registrations({}, now);
+  }
+  EXPECT_EQ(probed, (std::set<std::string>{"b", "c"}));
 }
 
 }  // namespace

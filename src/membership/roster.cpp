@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <optional>
-#include <sstream>
 #include <vector>
 
 #include "base/failpoint.h"
@@ -26,11 +26,13 @@ std::string format(const Roster& roster) {
 }
 
 Result<Roster> parse_roster(std::string_view text) {
-  std::istringstream lines{std::string(text)};
-  std::string number, state, generation;
-  std::getline(lines, number);
-  std::getline(lines, state);
-  std::getline(lines, generation);
+  const auto take_line = [&text] {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    return line;
+  };
+  take_line();  // the number
+  const std::string_view state = take_line(), generation = take_line();
   if (state != kRunning && state != kFinished) {
     return Status(StatusCode::protocol_error, fmt::format("not a roster: its second line is '{:.20}'", state));
   }
@@ -90,12 +92,47 @@ Result<Roster> read_roster(const std::string& path) {
   }
 }
 
+Result<std::vector<Generation>> read_accepted(const std::string& path, std::size_t count) {
+  auto numbers = find_numbers(path);
+  if (!numbers.ok()) return numbers.status().with_context("the roster");
+  std::ranges::sort(*numbers, std::greater());
+  std::vector<Generation> accepted;
+  auto finished = read_one(finished_path(path));  // of another host, perhaps: then it has no other file
+  if (!finished.ok()) return finished.status();
+  if (*finished && std::ranges::find(*numbers, (*finished)->generation.number) == numbers->end()) {
+    accepted.push_back(std::move((*finished)->generation));
+  }
+  for (const std::int64_t number : *numbers) {
+    if (accepted.size() == count) break;
+    auto one = read_one(numbered_path(path, number));
+    if (!one.ok()) return one.status();
+    if (*one) accepted.push_back(std::move((*one)->generation));  // otherwise it was removed since it was listed
+  }
+  return accepted;
+}
+
+Result<std::int64_t> newest_number(const std::string& path) {
+  const auto numbers = find_numbers(path);
+  if (!numbers.ok()) return numbers.status().with_context("the roster");
+  return numbers->empty() ? 0 : *std::max_element(numbers->begin(), numbers->end());
+}
+
+Status check_writable(const std::string& path) {
+  constexpr std::size_t kUsualBytes = 16 << 10;
+  const std::string file = fmt::format("{}.check.{}", path, ::getpid());
+  ::unlink(file.c_str());
+  const Status created = create_small_file(file, std::string(kUsualBytes, '\n'));
+  ::unlink(file.c_str());
+  return created.ok() ? created : created.with_context("the roster");
+}
+
 Result<Roster> offer_roster(const std::string& path, const Roster& roster) {
   auto present = read_roster(path);
   if (!present.ok() || present->finished) return present;
   const std::int64_t number = roster.generation.number;
   const bool same = present->generation.id == roster.generation.id;
   if (present->generation.number > number || (present->generation.number == number && !same)) return present;
+  if (same && !roster.finished) return present;  // accepted before
   failpoint("roster.offer");
   const std::string file = roster.finished ? finished_path(path) : numbered_path(path, number);
   const Status created = create_small_file(file, format(roster));

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "lockstep/base/status.h"
 #include "membership/records.h"
@@ -26,6 +27,12 @@ Result<Roster> parse_roster(std::string_view text);
 
 // The newest; generation 0 if there is none yet.
 Result<Roster> read_roster(const std::string& path);
+// The accepted generations, newest first, at most `count`. Old ones are removed, but more than 16 are kept.
+Result<std::vector<Generation>> read_accepted(const std::string& path, std::size_t count);
+// The number of the newest accepted generation; 0 if there is none yet. Reads no file.
+Result<std::int64_t> newest_number(const std::string& path);
+// Ok if the site could accept a generation now: not on a full or read-only disk. Leaves nothing behind.
+Status check_writable(const std::string& path);
 // Accepts `roster`, unless there is a newer generation, another one with the same number, or the job is done. Returns
 // the newest roster: `roster`, or what forbids it. A process may act on a generation only after this has returned it.
 Result<Roster> offer_roster(const std::string& path, const Roster& roster);

@@ -46,6 +46,32 @@ Bases find_bases(const std::vector<const Generation*>& established, std::vector<
   }
 }
 
+bool is_void(const Generation& generation, const EndedWith& ended_with) {
+  return std::ranges::any_of(generation.members, [&](const Member& member) {
+    const auto found = ended_with.find(member.id);
+    if (found == ended_with.end()) return false;
+    const Generation& newest = found->second;
+    return newest.number < generation.number || (newest.number == generation.number && newest.id != generation.id);
+  });
+}
+
+std::optional<WitnessView> without_void_votes(std::optional<WitnessView> witness, const EndedWith& ended_with) {
+  if (witness) std::erase_if(witness->votes, [&](const auto& vote) { return is_void(vote.second, ended_with); });
+  return witness;
+}
+
+std::vector<const Generation*> votes_after(const std::vector<const Generation*>& generations,
+                                           const WitnessView& witness) {
+  std::vector<const Generation*> all = generations;
+  for (std::size_t i = 0; i < all.size(); ++i) {  // `all` grows
+    const auto vote = witness.votes.find(all[i]->witness);
+    if (vote == witness.votes.end() || std::ranges::find(all, &vote->second) != all.end()) continue;
+    all.push_back(&vote->second);
+  }
+  all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(generations.size()));
+  return all;
+}
+
 QuorumCheck check_quorums(const Bases& bases, const std::set<std::string>& ended, const std::set<std::string>& members,
                           const WitnessView* witness) {
   QuorumCheck check;

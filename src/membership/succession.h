@@ -2,6 +2,8 @@
 // Pure functions, for ranks (decision.h) and for nodes (launch/meeting). docs/membership.md has the proof.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -24,6 +26,17 @@ struct Bases {
 // count as accepted. The result refers to the arguments.
 Bases find_bases(const std::vector<const Generation*>& established, std::vector<const Generation*> accepted,
                  const WitnessView* witness = nullptr);
+
+// By member id: the newest generation that the site of a member had accepted when the member had ended (attester.h).
+using EndedWith = std::map<std::string, Generation>;
+// True if a member has ended without having accepted the generation: it can never become a group, and does not count.
+bool is_void(const Generation& generation, const EndedWith& ended_with);
+std::optional<WitnessView> without_void_votes(std::optional<WitnessView> witness, const EndedWith& ended_with);
+
+// The witness' votes in the registers of these generations, and of those votes in turn. It has other registers, too: of
+// other jobs, and of both the ranks and the nodes of this one.
+std::vector<const Generation*> votes_after(const std::vector<const Generation*>& generations,
+                                           const WitnessView& witness);
 
 struct QuorumCheck {
   const Generation* missing = nullptr;  // the first of the bases of which the members are no quorum; null: of each

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/net/resolve.h"
 #include "base/net/socket.h"
 #include "base/random.h"
 #include "store/tcp/tcp_store.h"
@@ -16,7 +17,7 @@ const std::string kVotePrefix = kPrefix + "vote/";
 Result<std::shared_ptr<TcpStore>> connect(const std::string& address, const Secret& secret, Deadline deadline) {
   const auto place = parse_host_port(address);
   if (!place.ok()) return place.status();
-  const auto resolved = resolve(place->host, place->port);
+  const auto resolved = resolve(place->host, place->port, deadline);
   if (!resolved.ok()) return resolved.status();
   if (probe_address(resolved->front(), deadline) != AddressState::answered) {
     return Status(StatusCode::unavailable, "the witness at " + address + " cannot be reached");

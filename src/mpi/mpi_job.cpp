@@ -12,6 +12,7 @@
 #include "base/net/socket.h"
 #include "base/random.h"
 #include "communicator/communicator_impl.h"
+#include "record/recorder.h"
 #include "rendezvous/network_interface.h"
 #include "rendezvous/process_identity.h"
 #include "store/tcp/tcp_store.h"
@@ -168,6 +169,7 @@ Result<MpiWorld> form(const std::string& backend, const CommunicatorOptions& opt
   world.job->engine = *engine;
   const lockstep_mpi_world& facts = (*engine)->world();
   set_log_rank(facts.rank);
+  record::Recorder::process().set_world(facts.rank, facts.size, 0);
   auto comm = (*engine)->copy_world(deadline);
   if (!comm.ok()) return comm.status();
   world.comm = *comm;

@@ -57,8 +57,9 @@ class Follower {
     watch_.first_scan_done();
     LOCKSTEP_RETURN_IF_ERROR(write_claim());
     const std::string key = SessionStore::invitation_key(store_.self().nonce);
+    const auto interval = store_.check_interval(kCheckInterval);
     while (true) {
-      const int slice = store_.deadline().poll_timeout_ms(kCheckInterval.count());
+      const int slice = store_.deadline().poll_timeout_ms(static_cast<int>(interval.count()));
       const auto value = store_.await(key, std::chrono::milliseconds(slice));
       if (!value.ok()) return value.status();
       if (*value) {

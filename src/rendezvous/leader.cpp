@@ -77,7 +77,8 @@ Result<std::vector<MemberRecord>> Leader::gather() {
     if (until.expired()) return missing();
     const bool all_claimed = std::all_of(keys_of_claims_.begin(), keys_of_claims_.end(),
                                          [&](const std::string& key) { return snapshot->contains(key); });
-    const auto there = store_.await(all_claimed ? keys_of_acceptance_ : keys_of_claims_, kScanInterval);
+    const auto interval = std::max(kScanInterval, store_.check_interval(kScanInterval) / 4);
+    const auto there = store_.await(all_claimed ? keys_of_acceptance_ : keys_of_claims_, interval);
     if (!there.ok()) return there.status();
   }
 

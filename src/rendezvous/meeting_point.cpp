@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/net/resolve.h"
 #include "base/net/socket.h"
 #include "store/file/file_store.h"
 #include "store/memory_store.h"

@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "base/net/resolve.h"
 #include "base/net/socket.h"
 #include "rendezvous/network_interface.h"
 #include "rendezvous/testing/test_ranks.h"

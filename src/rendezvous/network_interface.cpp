@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/net/resolve.h"
 #include "base/unique_fd.h"
 
 namespace lockstep {

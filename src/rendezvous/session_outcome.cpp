@@ -66,9 +66,10 @@ Status SessionOutcome::check() {
 }
 
 Status SessionOutcome::await(std::span<const std::string> keys, Deadline until) {
+  const auto interval = store_.check_interval(kOutcomeCheckInterval);
   while (true) {
     const auto there =
-        store_.await(keys, std::chrono::milliseconds(until.poll_timeout_ms(kOutcomeCheckInterval.count())));
+        store_.await(keys, std::chrono::milliseconds(until.poll_timeout_ms(static_cast<int>(interval.count()))));
     if (!there.ok()) return there.status();
     if (*there) return {};
     LOCKSTEP_RETURN_IF_ERROR(check());

@@ -29,6 +29,11 @@ std::string SessionStore::claim_key(int rank) { return fmt::format("claim/{}", r
 std::string SessionStore::gone_key(const std::string& nonce) { return "gone/" + nonce; }
 std::string SessionStore::invitation_key(const std::string& nonce) { return "invitation/" + nonce; }
 
+std::chrono::milliseconds SessionStore::check_interval(std::chrono::milliseconds interval) const {
+  const std::chrono::milliseconds for_all(std::min(self_.world_size, 500));
+  return std::max(interval, for_all);
+}
+
 Deadline SessionStore::operation_deadline() const {
   return Deadline::at(std::max(deadline_.when(), Deadline::after(kGrace).when()));
 }

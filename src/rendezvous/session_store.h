@@ -34,6 +34,9 @@ class SessionStore {
   std::chrono::duration<double> elapsed() const { return Deadline::Clock::now() - start_; }
   // For messages about the store's loss: rank 0, once it is known.
   void set_leader(const MemberRecord& leader) { leader_ = leader; }
+  // How long a rank may wait before it checks whether the group has failed: `interval`, or longer with many ranks, so
+  // that all together do not keep the store busy; 0.5 s at most, because a failure shall be known within 1 s.
+  std::chrono::milliseconds check_interval(std::chrono::milliseconds interval) const;
   // "the store at ..."
   std::string describe() const { return whole_store_->describe(); }
 

@@ -37,9 +37,10 @@ constexpr std::size_t kWatchedPayload = 256;
 bool is_oversubscribed(const HostTransport::Config& config) {
   cpu_set_t together;
   CPU_ZERO(&together);
-  for (const auto* area : config.areas) CPU_OR(&together, &together, &area->cpus);
+  const int ranks = static_cast<int>(config.ranks.size());
+  for (int local = 0; local < ranks; ++local) CPU_OR(&together, &together, &config.arena.area(local).cpus);
   const int processors = CPU_COUNT(&together);
-  return processors > 0 && static_cast<int>(config.areas.size()) > processors;
+  return config.busy_machine || (processors > 0 && ranks > processors);
 }
 
 std::vector<int> processors_in(const cpu_set_t& set) {
@@ -56,7 +57,7 @@ HostTransport::HostTransport(Config config)
     : config_(std::move(config)),
       oversubscribed_(is_oversubscribed(config_)),
       processors_(processors_in(area(local_rank()).cpus)),
-      processor_of_(config_.areas.size()),
+      processor_of_(config_.ranks.size()),
       peers_(local_size()) {}
 
 void HostTransport::note_processor(int processor) {
@@ -121,7 +122,9 @@ void HostTransport::publish() {
   signal_arrival();
 }
 
-const Announcement& HostTransport::announcement(int local) const { return config_.area(local).slots[ticket_ % 2]; }
+const Announcement& HostTransport::announcement(int local) const { return area(local).slots[ticket_ % 2]; }
+const std::byte* HostTransport::payload(int local) const { return config_.arena.payload(local, ticket_ % 2); }
+std::byte* HostTransport::next_payload() { return config_.arena.payload(local_rank(), (ticket_ + 1) % 2); }
 
 Status HostTransport::wait_announced(WaitScope& scope) {
   const std::size_t watched = last_payload_ <= kWatchedPayload ? last_payload_ : 0;
@@ -129,18 +132,19 @@ Status HostTransport::wait_announced(WaitScope& scope) {
     const auto& theirs = announcement(local);
     if (theirs.ticket.load() == ticket_) return true;
     // A payload of few lines shall arrive together with the ticket, not after it.
-    for (std::size_t line = 0; line < watched; line += kCacheLine) __builtin_prefetch(theirs.payload + line);
+    for (std::size_t line = 0; line < watched; line += kCacheLine) __builtin_prefetch(payload(local) + line);
     return false;
   });
   // No rank uses the other slot any more. The transfer of its lines from the readers' caches
   // proceeds in the background, and is complete when we next announce.
-  prefetch_for_writing(&next_announcement(), std::min(last_payload_, kPrefetchPayload) + kCacheLine);
+  prefetch_for_writing(&next_announcement(), kCacheLine);
+  prefetch_for_writing(next_payload(), std::min(last_payload_, kPrefetchPayload));
   return status;
 }
 
 void HostTransport::prepare_payload(std::size_t bytes) {
   last_payload_ = bytes;
-  prefetch_for_writing(next_announcement().payload, bytes);
+  prefetch_for_writing(next_payload(), bytes);
 }
 
 void HostTransport::arrive() {
@@ -154,7 +158,7 @@ Status HostTransport::wait_arrived(WaitScope& scope) {
 }
 
 void HostTransport::signal_arrival() {
-  auto& host = area(0);
+  auto& host = config_.arena.words();
   expected_ += static_cast<std::uint32_t>(local_size());
   if (oversubscribed_) {
     // Waking a rank before the last one has arrived would only make it run, check, and sleep again.
@@ -167,7 +171,7 @@ void HostTransport::signal_arrival() {
 }
 
 void HostTransport::ring_bell() {
-  auto& bell = area(0).bell.value;
+  auto& bell = config_.arena.words().bell.value;
   bell.fetch_add(1);
   futex_wake_all(bell);
 }
@@ -228,7 +232,7 @@ Status HostTransport::wait_until(WaitScope& scope, const Ready& ready_peer) {
   };
   if (oversubscribed_ ? yield(scope, ready, missing_here) : spin(scope, kSpin, ready)) return Status();
 
-  auto& host = area(0);
+  auto& host = config_.arena.words();
   host.sleepers.value.fetch_add(1);
   Status status;
   while (true) {
@@ -296,6 +300,12 @@ Result<PeerView> HostTransport::resolve(int local, MemoryRef ref, std::size_t by
   std::unique_lock lock(regions_mutex_);
   auto& regions = local == local_rank() ? own_ : peers_[local];
   auto entry = regions.find(ref.region);
+  if (entry == regions.end() && local != local_rank() && request_region_) {
+    lock.unlock();
+    request_region_(local, ref.region);
+    lock.lock();
+    entry = regions.find(ref.region);
+  }
   while (entry == regions.end()) {
     region_added_.wait_for(lock, kLongestSleep);
     entry = regions.find(ref.region);

@@ -1,7 +1,7 @@
 // Communication between ranks of one host (or of one process) through memory that all of them map.
 //
-// shm/ and inproc/ provide the memory (memfds passed between processes, or plain memory between
-// threads); this class and the host algorithms use only pointers.
+// shm/ and inproc/ provide the memory (a memfd passed between processes, or memory of one process); this class and the
+// host algorithms use only pointers.
 //
 // Threads: announce, arrive and the waits are called by one thread at a time (the one that runs
 // the group's current operation). find, resolve, ring_bell and the functions that add and drop regions
@@ -21,7 +21,7 @@
 #include "base/rank_vector.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
-#include "transport/shared_area.h"
+#include "transport/host_arena.h"
 #include "transport/wait_scope.h"
 
 namespace lockstep {
@@ -43,20 +43,20 @@ class HostTransport {
  public:
   struct Config {
     int local_rank = 0;
-    std::vector<int> ranks = {};          // group rank of each local rank
-    std::vector<SharedArea*> areas = {};  // by local rank
-    std::shared_ptr<void> memory = {};    // keeps the areas mapped
+    std::vector<int> ranks = {};  // group rank of each local rank
+    HostArena arena = {};
+    // Other ranks of the machine, which count as other hosts, need the processors too. The same on all ranks.
+    bool busy_machine = false;
     // All ranks are in this address space: any memory can be used in place by any rank.
     bool one_address_space = false;
-
-    SharedArea& area(int local) const { return *areas[static_cast<std::size_t>(local)]; }
   };
   explicit HostTransport(Config config);
 
   int local_rank() const { return config_.local_rank; }
-  int local_size() const { return static_cast<int>(config_.areas.size()); }
+  int local_size() const { return static_cast<int>(config_.ranks.size()); }
   int group_rank(int local) const { return config_.ranks[static_cast<std::size_t>(local)]; }
-  SharedArea& area(int local) { return config_.area(local); }
+  const HostArena& arena() const { return config_.arena; }
+  std::byte* staging(int local) const { return config_.arena.staging(local); }
   // More ranks than processors: waiting ranks yield instead of spinning.
   bool oversubscribed() const { return oversubscribed_; }
 
@@ -71,12 +71,15 @@ class HostTransport {
 
   // The slot for my next announcement: fill it (all but the ticket), then publish().
   Announcement& next_announcement();
+  // Where its payload goes, if that does not fit into it.
+  std::byte* next_payload();
   void publish();
   // The next announcement's payload will have this many bytes: prefetches their cache lines from the
   // readers' caches in parallel, not one after the other.
   void prepare_payload(std::size_t bytes);
-  // The announcement of a local rank for the operation of my latest one; after wait_announced().
+  // The announcement of a local rank for the operation of my latest one, and its payload; after wait_announced().
   const Announcement& announcement(int local) const;
+  const std::byte* payload(int local) const;
   // Waits until all local ranks have announced.
   Status wait_announced(WaitScope& scope);
 
@@ -95,7 +98,12 @@ class HostTransport {
   void drop_peer_region(int local, std::uint32_t id);
   // Where [data, data + bytes) is in my registered memory; region 0 if it is not in it.
   MemoryRef find(const void* data, std::size_t bytes) const;
-  // A peer's memory. Waits until its region is mapped here, or until the scope ends the wait.
+  // Called by resolve() for a region that is not mapped here; it must lead to add_peer_region(). Set before the first
+  // operation.
+  using RegionRequest = std::function<void(int local, std::uint32_t id)>;
+  void set_region_request(RegionRequest request) { request_region_ = std::move(request); }
+  // A peer's memory. If its region is not mapped here yet, requests it, and waits until it is, or until the scope ends
+  // the wait.
   Result<PeerView> resolve(int local, MemoryRef ref, std::size_t bytes, WaitScope& scope);
 
  private:
@@ -108,11 +116,13 @@ class HostTransport {
   void signal_arrival();
   void note_processor(int processor);
   void leave_oversubscribed_processor();
+  SharedArea& area(int local) const { return config_.arena.area(local); }
 
   // Constant after construction.
   const Config config_;
   const bool oversubscribed_;
   const std::vector<int> processors_;  // where this rank may run
+  RegionRequest request_region_;
 
   // Owned by the thread that runs the current operation.
   std::uint32_t ticket_ = 0;  // of my latest announcement

@@ -1,5 +1,5 @@
-// The layout of the memory through which ranks of one host communicate. Each rank owns one area, which
-// all local ranks map.
+// What each rank publishes in the memory that the ranks of one host share (transport/host_arena.h). Each rank owns one
+// area, and one state.
 //
 // An operation starts with an *announcement* by every rank: it writes what it is about to do, and the
 // payload if that is small, into one of its two slots, and publishes it by
@@ -46,9 +46,8 @@ struct alignas(kCacheLine) Announcement {
       std::uint32_t input_region, output_region;
     } memory;
   };
-  std::byte payload[kInlineCapacity];
 };
-static_assert(offsetof(Announcement, payload) == kCacheLine, "a small announcement must be one cache line");
+static_assert(sizeof(Announcement) == kCacheLine, "a small announcement must be one cache line");
 
 // A counter or flag that has its cache line for itself.
 struct alignas(kCacheLine) PaddedAtomic {
@@ -61,13 +60,29 @@ struct SharedArea {
   PaddedAtomic arrived;    // how many times the owner has arrived at a synchronisation point inside operations
   PaddedAtomic processor;  // on which the owner last announced: a hint to waiting ranks; only if oversubscribed
 
-  // Used in the area of local rank 0 only.
+  alignas(kCacheLine) cpu_set_t cpus;  // on which the owner may run; written before the group is established
+};
+
+// What all ranks of a host change.
+struct HostWords {
   PaddedAtomic bell;      // futex: changed to wake sleeping ranks
   PaddedAtomic sleepers;  // how many ranks sleep or are about to
   PaddedAtomic arrivals;  // all arrivals and announcements of all ranks; only if oversubscribed
-
-  alignas(kCacheLine) cpu_set_t cpus;  // on which the owner may run; written before the group is established
-  alignas(4096) std::byte staging[kStagingBytes];
 };
+
+// How far one rank of the group has come, and whether it lives. Written by the rank itself; for a rank of another host
+// by this host's first rank, which hears about it.
+struct alignas(kCacheLine) RankState {
+  static constexpr std::size_t kWaitingWords = 4;
+
+  std::atomic<std::uint64_t> completed;               // the last collective that it completed
+  std::atomic<std::uint64_t> waiting[kWaitingWords];  // the collective that it waits in, if `waits`
+  std::atomic<std::uint32_t> waits;
+  std::atomic<std::uint32_t> version;  // of `waiting` and `waits`; odd while they are written
+  std::atomic<std::uint32_t> left;     // 1: it has left the group, after `completed`
+  std::atomic<std::uint32_t> gone;     // 1: its process has ended or is silent; written by any rank
+  std::atomic<std::uint32_t> beats;    // counts on while it lives; only ranks of this host
+};
+static_assert(sizeof(RankState) == kCacheLine);
 
 }  // namespace lockstep

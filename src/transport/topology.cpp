@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace lockstep {
@@ -36,6 +37,18 @@ Topology make_topology(int rank, std::vector<Member> members) {
   topology.oversubscribed = is_oversubscribed(members);
   topology.members = std::move(members);
   return topology;
+}
+
+std::vector<int> control_peers(const Topology& topology) {
+  if (!topology.leads_host()) return {topology.host_leader()};
+  std::set<int> peers(topology.local_ranks().begin() + 1, topology.local_ranks().end());
+  const std::size_t hosts = topology.hosts.size();
+  const auto mine = static_cast<std::size_t>(topology.me().host_index);
+  for (std::size_t distance = 1; distance < hosts; distance = hosts <= kAllHostsLinked ? distance + 1 : distance * 2) {
+    peers.insert(topology.hosts[(mine + distance) % hosts].front());
+    peers.insert(topology.hosts[(mine + hosts - distance) % hosts].front());
+  }
+  return {peers.begin(), peers.end()};
 }
 
 }  // namespace lockstep

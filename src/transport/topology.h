@@ -35,10 +35,21 @@ struct Topology {
   int local_rank() const { return me().local_index; }
   int local_size() const { return static_cast<int>(local_ranks().size()); }
   bool single_host() const { return hosts.size() == 1; }
+  bool same_host(int r) const { return member(r).host_index == me().host_index; }
+  // The first rank of my host, which watches its other ranks and is connected to other hosts.
+  int host_leader() const { return local_ranks().front(); }
+  bool leads_host() const { return host_leader() == rank; }
 };
 
 // From each member's host_index (any labels that are equal for ranks of one host) fills
 // `hosts` and `oversubscribed` and renumbers host_index and local_index as described above.
 Topology make_topology(int rank, std::vector<Member> members);
+
+// The ranks with which topology.rank has a control link, ascending; symmetric. Ranks of a host: its first rank with
+// each of the others. Hosts: the first ranks of any two, up to kAllHostsLinked hosts; of more hosts, those whose
+// distance in the ring of all hosts is a power of two. So news crosses log2(hosts) links at most, and the loss of any
+// one host leaves the others connected.
+std::vector<int> control_peers(const Topology& topology);
+inline constexpr std::size_t kAllHostsLinked = 16;
 
 }  // namespace lockstep

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace lockstep {
 namespace {
 
@@ -42,6 +44,45 @@ TEST(Topology, IsOversubscribedOnAllRanksIfItIsOnOneThatSeesFewerProcessors) {
   auto some = members({"a", "a", "a"}, 64);
   some[1].processors = 2;
   for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(make_topology(rank, some).oversubscribed);
+}
+
+// The control peers of each rank, if each of `hosts` hosts has `per_host` ranks.
+std::vector<std::vector<int>> all_control_peers(int hosts, int per_host) {
+  std::vector<std::vector<int>> peers;
+  for (int rank = 0; rank < hosts * per_host; ++rank) {
+    std::vector<Member> members;
+    for (int r = 0; r < hosts * per_host; ++r) members.push_back({.rank = r, .host = "", .host_index = r / per_host});
+    peers.push_back(control_peers(make_topology(rank, std::move(members))));
+  }
+  return peers;
+}
+
+TEST(ControlPeers, RanksOfAHostAreLinkedToItsFirst) {
+  EXPECT_EQ(all_control_peers(1, 4), (std::vector<std::vector<int>>{{1, 2, 3}, {0}, {0}, {0}}));
+}
+
+TEST(ControlPeers, FirstRanksOfFewHostsAreAllLinked) {
+  EXPECT_EQ(all_control_peers(2, 2), (std::vector<std::vector<int>>{{1, 2}, {0}, {0, 3}, {2}}));
+  EXPECT_EQ(all_control_peers(16, 1)[3].size(), 15U);
+}
+
+TEST(ControlPeers, FirstRanksOfManyHostsAreLinkedAtDistancesOfPowersOfTwo) {
+  EXPECT_EQ(all_control_peers(17, 1)[0], (std::vector<int>{1, 2, 4, 8, 9, 13, 15, 16}));
+}
+
+TEST(ControlPeers, AreMutualAndGrowLikeTheLogarithmOfHosts) {
+  for (const int hosts : {1, 2, 5, 17, 64, 100}) {
+    const auto peers = all_control_peers(hosts, 3);
+    for (int rank = 0; rank < static_cast<int>(peers.size()); ++rank) {
+      for (const int peer : peers[static_cast<std::size_t>(rank)]) {
+        const auto& back = peers[static_cast<std::size_t>(peer)];
+        EXPECT_NE(std::find(back.begin(), back.end(), rank), back.end()) << rank << " and " << peer;
+      }
+    }
+    int logarithm = 0;
+    while ((1 << logarithm) < hosts) ++logarithm;
+    EXPECT_LE(static_cast<int>(peers[0].size()), 2 + 2 * logarithm + 1) << hosts;
+  }
 }
 
 }  // namespace

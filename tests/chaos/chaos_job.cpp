@@ -109,6 +109,20 @@ bool ChaosJob::node_runs(int host) const {
   return node && !node->exit_status(0);
 }
 
+int ChaosJob::restart_incomplete_nodes() {
+  int restarted = 0;
+  for (int host = 0; host < options_.hosts; ++host) {
+    if (!node_runs(host) || ranks(host).size() >= static_cast<std::size_t>(options_.ranks)) continue;
+    signal_node(host, SIGKILL);
+    for (const Deadline ended = in_seconds(5); node_runs(host) && !ended.expired();) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    start_node(host);
+    ++restarted;
+  }
+  return restarted;
+}
+
 void ChaosJob::signal_node(int host, int signal) {
   auto& node = nodes_[static_cast<std::size_t>(host)];
   if (node) node->kill(0, signal);

@@ -36,6 +36,9 @@ class ChaosJob {
   // Starts the launcher of a host, or restarts it after it was killed.
   void start_node(int host);
   bool node_runs(int host) const;
+  // As an operator would: kills and starts the launchers that run fewer workers than they should, because they have
+  // given up one that died too often right after its start. Returns how many.
+  int restart_incomplete_nodes();
   // To the launcher of a host; its ranks die with it.
   void signal_node(int host, int signal);
   // The pids of all ranks that run now, on one host or on all.

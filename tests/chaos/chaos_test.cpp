@@ -57,6 +57,9 @@ TEST_F(Chaos, CostsNothingThatWasCommitted) {
 
   for (int fault = 0; fault < faults; ++fault) {
     // Newcomers must join first, so that no fault hits all ranks that have the state: that would rightly end the job.
+    if (!job.wait_for_holders(5, in_seconds(45))) {
+      std::printf("before fault %d: %d launchers started again\n", fault, job.restart_incomplete_nodes());
+    }
     ASSERT_TRUE(job.wait_for_holders(5, in_seconds(90)))
         << "newcomers did not join before fault " << fault << ", seed " << seed << "\n"
         << job.report();
@@ -81,6 +84,9 @@ TEST_F(Chaos, CostsNothingThatWasCommitted) {
   EXPECT_THAT(log.problems, ::testing::IsEmpty()) << "seed " << seed;
   EXPECT_GT(log.epochs, 0);
   std::printf("chaos: %ld steps, %d epochs, %d generations\n", log.steps, log.epochs, log.generations);
+  // The guard of a launcher that was killed stays for --node-timeout, 30 s, to attest its end.
+  const Deadline gone = in_seconds(45);
+  while (!job.leftovers().empty() && !gone.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_THAT(job.leftovers(), ::testing::IsEmpty());
 }
 

@@ -30,10 +30,11 @@ constexpr std::array kFailpoints = {
 
 std::string Nemesis::disturb() {
   using Fault = std::string (Nemesis::*)();
-  constexpr std::array<Fault, 12> kFaults = {
+  constexpr std::array<Fault, 13> kFaults = {
       &Nemesis::kill_rank,     &Nemesis::stop_rank,     &Nemesis::cut_link,      &Nemesis::lose_packets,
       &Nemesis::stop_launcher, &Nemesis::kill_twice,    &Nemesis::freeze_host,   &Nemesis::starve,
-      &Nemesis::fill_disk,     &Nemesis::hit_failpoint, &Nemesis::kill_launcher, &Nemesis::write_protect_disk};
+      &Nemesis::fill_disk,     &Nemesis::hit_failpoint, &Nemesis::kill_launcher, &Nemesis::write_protect_disk,
+      &Nemesis::lose_power};
   const int which = any(static_cast<int>(kFaults.size()) + 5);
   switch (which) {
     case 0: return with_firewall(HostSet::Firewall::reject, "answers all packets with RST");
@@ -130,6 +131,21 @@ std::string Nemesis::kill_launcher() {
   return fmt::format("kill -9 of the launcher of host {}, and a new one after {} ms", host, time_ms);
 }
 
+// Nothing is left to attest anything, and nothing answers. The host starts again with an empty runtime folder.
+std::string Nemesis::lose_power() {
+  const int host = any(hosts_.size());
+  EXPECT_TRUE(hosts_.cut_link(host).ok());
+  for (const pid_t pid : job_.processes(host)) ::kill(pid, SIGKILL);
+  const int time_ms = short_or_long(5000);
+  wait(time_ms);
+  if (const std::string folder = job_.runtime_folder(host); !folder.empty()) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) std::filesystem::remove_all(entry.path());
+  }
+  EXPECT_TRUE(hosts_.restore_link(host).ok());
+  job_.start_node(host);
+  return fmt::format("host {} without power for {} ms", host, time_ms);
+}
+
 std::string Nemesis::freeze_host() {
   const int host = any(hosts_.size());
   const int time_ms = short_or_long(3000);
@@ -202,7 +218,15 @@ std::string Nemesis::hit_failpoint() {
     wait(short_or_long(3000));
     job_.continue_stopped();
   }
-  // It may have been a launcher.
+  // It may have been a launcher, which removes the file before it ends.
+  const auto all_run = [this] {
+    for (int host = 0; host < hosts_.size(); ++host) {
+      if (!job_.node_runs(host)) return false;
+    }
+    return true;
+  };
+  const bool ends_launcher = hit && action == "kill" && name.starts_with("launcher.");
+  for (const Deadline ended = in_seconds(5); ends_launcher && all_run() && !ended.expired();) wait(5);
   for (int host = 0; host < hosts_.size(); ++host) {
     if (!job_.node_runs(host)) job_.start_node(host);
   }

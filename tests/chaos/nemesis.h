@@ -27,6 +27,7 @@ class Nemesis {
   std::string stop_launcher();
   std::string kill_twice();
   std::string kill_launcher();
+  std::string lose_power();
   std::string freeze_host();
   std::string starve();
   std::string fill_disk();

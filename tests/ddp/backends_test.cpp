@@ -70,7 +70,12 @@ LOCKSTEP_PROCESS_ROLE(gloo_sums_until_a_loss) {
     if (report(StatusCode::peer_lost, [] { barrier(); }) != 0) return 6;
   }
   const auto after = ProcessResources::settle(before, in_seconds(10));
-  std::cout << "resources " << (after == before ? "as before" : describe(after)) << std::endl;
+  if (after == before) {
+    std::cout << "resources as before" << std::endl;
+  } else {
+    std::cout << "before: " << before.fds << " fds, " << before.threads << " threads; after: " << describe(after)
+              << std::endl;
+  }
   return code;
 }
 

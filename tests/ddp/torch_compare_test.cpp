@@ -57,8 +57,7 @@ void train(const std::string& case_file, const std::string& model, const std::st
     std::ofstream initial(case_file + ".initial", std::ios::binary);
     for (const auto& parameter : task.module->parameters()) append(initial, parameter);
   }
-  GradientSynchronizer sync(named_tensors(task.module->named_parameters()),
-                            named_tensors(task.module->named_buffers()));
+  GradientSynchronizer sync(*task.module);
   auto optimizer = make_optimizer(optimizer_name, task.module->parameters());
   std::vector<float> losses;
   for (int step = 0; step < kSteps; ++step) {

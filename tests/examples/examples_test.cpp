@@ -103,6 +103,13 @@ TEST(Examples, GanMovesTheGeneratedImagesTowardsTheData) {
   std::filesystem::remove(picture);
 }
 
+TEST(Examples, ContrastiveHasTheGradientsOfOneProcessAndLearns) {
+  const std::string output = train(2, "10_contrastive", {"--steps", "100", "--batch", "64"});
+  EXPECT_LT(numbers_after(output, "those of one process by ")[0], 1e-5) << output;
+  EXPECT_GT(numbers_after(output, "found ").back(), 30) << output;  // at random: 1 %
+  EXPECT_THAT(output, HasSubstr("2 replicas, bit-identical"));
+}
+
 // The ranks that a launcher started.
 std::vector<pid_t> ranks_of(pid_t launcher, const std::string& program) {
   std::vector<pid_t> result;

@@ -39,6 +39,8 @@ Environment with(Environment environment, const std::string& folder, const std::
 
 std::string rank_program() { return LOCKSTEP_RANK_PROGRAM; }
 
+std::string test_script(const std::string& name) { return std::string(LOCKSTEP_LAUNCH_TESTS) + "/" + name; }
+
 std::string lockstep_program() { return LOCKSTEP_PROGRAM; }
 
 Launcher::Launcher(const std::vector<std::string>& arguments, const Environment& environment,

@@ -13,6 +13,9 @@ namespace lockstep::testing {
 // The path of the program that the tests' ranks run; its first argument selects what they do (rank.cpp).
 std::string rank_program();
 
+// The path of a script beside these tests.
+std::string test_script(const std::string& name);
+
 // The path of the command.
 std::string lockstep_program();
 

@@ -31,10 +31,11 @@ TEST(LaunchOutput, TheEnvironmentDescribesEachRank) {
 }
 
 TEST(LaunchOutput, TheUsersThreadsSecretAndOtherVariablesAreKept) {
-  Launcher launcher({"sh", "-c", "echo $OMP_NUM_THREADS $LOCKSTEP_SECRET $OWN"},
-                    {{"OMP_NUM_THREADS", "3"}, {"LOCKSTEP_SECRET", "mine"}, {"OWN", "kept"}});
+  Launcher launcher(
+      {"sh", "-c", "echo $OMP_NUM_THREADS $LOCKSTEP_SECRET $OWN"},
+      {{"OMP_NUM_THREADS", "3"}, {"LOCKSTEP_SECRET", "0123456789abcdef0123456789abcdef"}, {"OWN", "kept"}});
   EXPECT_EQ(launcher.wait(), 0) << launcher.report();
-  EXPECT_EQ(launcher.out(), "[rank 0] 3 mine kept\n");
+  EXPECT_EQ(launcher.out(), "[rank 0] 3 0123456789abcdef0123456789abcdef kept\n");
 }
 
 TEST(LaunchOutput, TheSecretIsNeverOnACommandLine) {

@@ -41,6 +41,21 @@ int sum() {
   return 0;
 }
 
+// The second all_reduce waits for rank 2.
+int late() {
+  auto group = lockstep::Communicator::create();
+  float value = 1;
+  group->all_reduce(lockstep::Buffer(std::span(&value, 1)));
+  if (group->rank() == 2) {
+    const lockstep::Phase phase(lockstep::PhaseKind::data);
+    std::printf("loading\n");
+    std::fflush(stdout);
+    while (true) ::pause();
+  }
+  group->all_reduce(lockstep::Buffer(std::span(&value, 1)));
+  return 0;
+}
+
 int lines() {
   const int rank = rank_number();
   const std::string filler(300, static_cast<char>('a' + rank));
@@ -77,6 +92,19 @@ int crash() {
 
 int throw_exception() { throw std::runtime_error("the data set is empty"); }
 
+// Steps 1 to 8; after a restart from step 4 on, as from a snapshot. Rank 1 is killed in step 6.
+int log_metrics() {
+  const int rank = rank_number();
+  const bool restarted = std::atoi(std::getenv("TORCHELASTIC_RESTART_COUNT")) > 0;
+  for (int step = restarted ? 4 : 1; step <= 8; ++step) {
+    lockstep::log_metric("train/loss", 1.0 / step + rank, step);
+    if (rank == 0) lockstep::log_metric("rate", 0.5, step);
+    if (!restarted && step == 6 && rank == 1) ::raise(SIGKILL);
+    ::usleep(50'000);
+  }
+  return 0;
+}
+
 int abort_now() { std::abort(); }
 
 }  // namespace
@@ -84,12 +112,14 @@ int abort_now() { std::abort(); }
 int main(int argc, char** argv) {
   const std::map<std::string, int (*)()> parts = {
       {"sum", sum},
+      {"late", late},
       {"lines", lines},
       {"wait", wait_for_ever},
       {"ignore", ignore_signals},
       {"crash", crash},
       {"throw", throw_exception},
       {"abort", abort_now},
+      {"metrics", log_metrics},
       {"peer_crash", [] { return all_reduce_until_failure(2, read_from_nowhere); }},
       {"peer_kill", [] { return all_reduce_until_failure(1, [] { ::raise(SIGKILL); }); }},
   };

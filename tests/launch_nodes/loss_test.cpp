@@ -217,7 +217,7 @@ ProcessSet start_witness(const HostSet& hosts) {
   return start_program(1,
                        {"nsenter", fmt::format("--net=/proc/{}/fd/{}", ::getpid(), hosts.namespace_fd(2)),
                         LOCKSTEP_COMMAND, "witness", "--listen", HostSet::address(2) + ":29401"},
-                       {.environment = {{"LOCKSTEP_SECRET", "the secret of a test"}}});
+                       {.environment = {{"LOCKSTEP_SECRET", "the secret of a test, and no other one"}}});
 }
 
 Nodes start_two_with_witness(const HostSet& hosts) {

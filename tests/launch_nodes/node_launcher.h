@@ -29,7 +29,7 @@ inline std::unique_ptr<Launcher> start_node(const HostSet& hosts, int host, cons
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   arguments.insert(arguments.end(), options.program.begin(), options.program.end());
   Environment environment = options.environment;
-  environment.try_emplace("LOCKSTEP_SECRET", "the secret of a test");
+  environment.try_emplace("LOCKSTEP_SECRET", "the secret of a test, and no other one");
   return std::make_unique<Launcher>(
       arguments, environment,
       std::vector<std::string>{"nsenter", fmt::format("--net=/proc/{}/fd/{}", ::getpid(), hosts.namespace_fd(host))});

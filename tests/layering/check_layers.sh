@@ -1,7 +1,7 @@
 #!/bin/sh
 # check_layers.sh ROOT: rejects what the design of the repository at ROOT does not allow.
 #   - an include against the order of the layers, or from a layer that has no line in the table
-#   - torch, ATen or c10 outside ddp; mpi.h outside mpi_plugin
+#   - torch, ATen or c10 outside ddp and python; Python's or pybind11's headers outside python; mpi.h outside mpi_plugin
 #   - public headers (include/) that need private ones (src/) or any library's
 #   - public headers of the engine that are missing in lockstep/engine.h, or of ddp in lockstep/lockstep.h
 #   - headers without #pragma once
@@ -18,20 +18,24 @@ transport: base
 rendezvous: base store transport
 collectives: base transport
 optim: base collectives
-communicator: base store transport rendezvous collectives
+record: base collectives
+communicator: base store transport rendezvous collectives record
 membership: base store
-elastic: base store transport rendezvous collectives communicator membership
+elastic: base store transport rendezvous collectives record communicator membership
 checkpoint: base
-mpi: base store transport rendezvous collectives communicator
+mpi: base store transport rendezvous collectives record communicator
 mpi_plugin: mpi collectives
-ddp: base store transport rendezvous collectives communicator membership elastic checkpoint mpi optim
-launch: base store transport rendezvous communicator membership elastic
-cli: base store transport rendezvous collectives communicator membership elastic checkpoint launch
+ddp: base store transport rendezvous collectives record communicator membership elastic checkpoint mpi optim
+python: base store transport rendezvous collectives record communicator ddp
+dashboard: base collectives record
+launch: base store transport rendezvous record dashboard communicator membership elastic
+doctor: base store rendezvous launch
+cli: base store transport rendezvous collectives record dashboard communicator membership elastic checkpoint launch doctor
 '
 max_lines=500
 
 folders=
-for folder in include src tests bench examples tools; do
+for folder in include src python tests bench examples tools; do
   [ ! -d "$folder" ] || folders="$folders $folder"
 done
 
@@ -68,7 +72,11 @@ check_includes() {
       sub(/[>"].*$/, "", name)
       if (name ~ /\.\.\//) { violation("\"" name "\" goes through ..; write the path from src/ or include/"); next }
       if (name ~ /^(torch|ATen|c10|caffe2)\//) {
-        if (own != "ddp") violation("<" name "> outside ddp: everything below ddp is torch-free")
+        if (own != "ddp" && own != "python") violation("<" name "> outside ddp: everything below ddp is torch-free")
+        next
+      }
+      if (name == "Python.h" || name ~ /^pybind11\//) {
+        if (own != "python") violation("<" name "> outside python: only the Python module needs Python")
         next
       }
       if (name == "mpi.h") {
@@ -98,7 +106,7 @@ check_headers() {
 }
 
 check_umbrella() {
-  for layer in base store transport rendezvous collectives communicator optim; do
+  for layer in base store transport rendezvous collectives record communicator optim; do
     [ -d "include/lockstep/$layer" ] || continue
     find "include/lockstep/$layer" -name '*.h' | sort | while read -r file; do
       grep -qF "#include \"${file#include/}\"" include/lockstep/engine.h || echo "$file:1: not in lockstep/engine.h"

@@ -60,7 +60,8 @@ TEST(Jobs, RunSideBySide) {
 }
 
 TEST(Jobs, RunWithASecret) {
-  ProcessSet ranks = start_ranks(3, "sum_for_a_while", {.environment = {{"LOCKSTEP_SECRET", "open sesame"}}});
+  ProcessSet ranks =
+      start_ranks(3, "sum_for_a_while", {.environment = {{"LOCKSTEP_SECRET", "open sesame, and 16 more characters"}}});
   expect_success(ranks);
 }
 
@@ -76,9 +77,11 @@ LOCKSTEP_PROCESS_ROLE(expects_refusal) {
 }
 
 TEST(Jobs, ARankWithAnotherSecretIsRefused) {
-  ProcessSet ranks = start_ranks(2, "expects_refusal", {.rank_variables = [](int rank) {
-                                   return Environment{{"LOCKSTEP_SECRET", rank == 0 ? "open sesame" : "open barley"}};
-                                 }});
+  ProcessSet ranks =
+      start_ranks(2, "expects_refusal", {.rank_variables = [](int rank) {
+                    return Environment{{"LOCKSTEP_SECRET", rank == 0 ? "open sesame, and 16 more characters"
+                                                                     : "open barley, and 16 more characters"}};
+                  }});
   expect_success(ranks);
   EXPECT_THAT(ranks.output(1), HasSubstr("refused: unauthenticated")) << ranks.report();
   EXPECT_THAT(ranks.output(1), HasSubstr("do not have the same secret"));
@@ -86,9 +89,10 @@ TEST(Jobs, ARankWithAnotherSecretIsRefused) {
 }
 
 TEST(Jobs, ARankWithoutTheSecretIsRefused) {
-  ProcessSet ranks = start_ranks(2, "expects_refusal", {.rank_variables = [](int rank) {
-                                   return rank == 0 ? Environment{{"LOCKSTEP_SECRET", "open sesame"}} : Environment{};
-                                 }});
+  ProcessSet ranks = start_ranks(
+      2, "expects_refusal", {.rank_variables = [](int rank) {
+        return rank == 0 ? Environment{{"LOCKSTEP_SECRET", "open sesame, and 16 more characters"}} : Environment{};
+      }});
   expect_success(ranks);
   EXPECT_THAT(ranks.output(1), HasSubstr("refused: unauthenticated")) << ranks.report();
   EXPECT_THAT(ranks.output(0), HasSubstr("rank 1")) << ranks.report();

@@ -1,6 +1,7 @@
 // Communicator in the simulation: instead of shared memory and tuned algorithms, one simulated TCP connection between
 // any two ranks, over which every collective is an exchange of everybody with everybody. It fails as the real one does:
 // a lost peer ends the group, on some ranks before and on others after they have completed an operation.
+#include "base/net/resolve.h"
 #include "lockstep/communicator/communicator.h"
 
 #include <fmt/format.h>

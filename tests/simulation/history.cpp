@@ -9,6 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/random.h"
+#include "launch/meeting/roster_file.h"
+#include "launch/meeting/store_meeting.h"
 #include "lockstep/base/secret.h"
 #include "membership/attester.h"
 #include "membership/quorum.h"
@@ -23,11 +26,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr const char* kSecretText = "0123456789abcdef0123456789abcdef";
+constexpr std::uint16_t kMeetingPort = 29400;
 constexpr std::uint16_t kMasterPort = 29500;
 constexpr std::uint16_t kWitnessPort = 29401;
 constexpr const char* kRoster = "/run/roster";
-constexpr Time kFaultsEnd = 25 * kSecond;
+constexpr const char* kRounds = "/run/rounds";
+constexpr Time kFaultsEnd = 25 * kSecond;  // at the latest
 // After this time without faults the job must make progress.
 constexpr Time kCalm = 60 * kSecond;
 constexpr std::int64_t kEnoughSteps = 20;
@@ -36,8 +40,9 @@ constexpr std::int64_t kEnoughSteps = 20;
 membership::Roster newest_roster(const Host& host) {
   membership::Roster newest;
   for (const auto& [path, inode] : host.files) {
+    if (!path.starts_with(kRoster) || path.find(".new.") != std::string::npos) continue;
     const auto roster = membership::parse_roster(inode->data);
-    if (!roster.ok() || path.find(".new.") != std::string::npos) continue;
+    if (!roster.ok()) continue;
     if (roster->finished || roster->generation.number > newest.generation.number) newest = *roster;
     if (roster->finished) break;
   }
@@ -47,7 +52,10 @@ membership::Roster newest_roster(const Host& host) {
 class History {
  public:
   History(std::uint64_t seed, const HistoryOptions& options)
-      : options_(options), simulation_(seed, options.verbose), random_(simulation_.random()) {}
+      : options_(options),
+        protection_(protection_of(seed)),
+        simulation_(seed, options.verbose),
+        random_(simulation_.random()) {}
   Outcome run();
 
  private:
@@ -60,10 +68,18 @@ class History {
   void start_launcher(int host);
   void launch(int host);
   void start_witness();
-  void start_rank(int host, int number, bool newcomer, const std::string& attester);
+  struct Start {
+    int host = 0;
+    int number = 0;
+    bool newcomer = false;
+    HostPort master = {};
+    std::string attester = {};
+  };
+  void start_rank(const Start& start);
+  launch::StoreMeetingOptions meeting_options(int host, const std::string& attester);
+  std::string witness_address() const;
   void attest_ends(int host, membership::Attester& attester);
-  void restart_missing(int host, const std::string& attester);
-  void copy_rosters(int host);
+  bool lacks_rank(int host);
   void schedule_faults();
   void schedule_survivor();
   void fault();
@@ -73,6 +89,7 @@ class History {
   bool has_quorum(const membership::Generation& generation);
 
   const HistoryOptions options_;
+  const std::map<std::string, std::string> protection_;
   Simulation simulation_;
   Random& random_;
   Lineage lineage_;
@@ -84,6 +101,7 @@ class History {
   std::vector<Process*> launchers_;
   Process* witness_ = nullptr;  // on a host of its own; null: there is none
   bool survivor_ = false;       // schedule_survivor() instead of random faults
+  Time faults_end_ = kFaultsEnd;
   bool calm_ = false;
 };
 
@@ -96,19 +114,17 @@ void History::plan() {
   steps_ = random_.one_in(4) ? random_.between(50, 400) : 1'000'000;
 }
 
-void History::start_rank(int host, int number, bool newcomer, const std::string& attester) {
-  std::map<std::string, std::string> environment = {{"RANK", std::to_string(newcomer ? 0 : number)},
+void History::start_rank(const Start& start) {
+  std::map<std::string, std::string> environment = {{"RANK", std::to_string(start.newcomer ? 0 : start.number)},
                                                     {"WORLD_SIZE", std::to_string(hosts_ * per_host_)},
-                                                    {"MASTER_ADDR", "10.77.0.1"},
-                                                    {"MASTER_PORT", std::to_string(kMasterPort)},
+                                                    {"MASTER_ADDR", start.master.host},
+                                                    {"MASTER_PORT", std::to_string(start.master.port)},
                                                     {"LOCKSTEP_STORE_IS_SERVED", "1"},
-                                                    {"LOCKSTEP_SECRET", kSecretText},
                                                     {"LOCKSTEP_ROSTER", kRoster},
-                                                    {"LOCKSTEP_ATTESTER", attester},
-                                                    {"LOCKSTEP_NEWCOMER", newcomer ? "1" : "0"}};
-  if (witness_ != nullptr) {
-    environment["LOCKSTEP_WITNESS"] = fmt::format("{}:{}", witness_->host().address_text(), kWitnessPort);
-  }
+                                                    {"LOCKSTEP_ATTESTER", start.attester},
+                                                    {"LOCKSTEP_WITNESS", witness_address()},
+                                                    {"LOCKSTEP_NEWCOMER", start.newcomer ? "1" : "0"}};
+  environment.insert(protection_.begin(), protection_.end());
   elastic::ParticipantOptions options;
   options.init.group.init_timeout = 30s;
   options.init.group.timeout = 30s;
@@ -117,16 +133,20 @@ void History::start_rank(int host, int number, bool newcomer, const std::string&
   options.policy.straggler_timeout = 10s;
   options.policy.quorum_timeout = 40s;
   options.forming = 5s;
-  const std::string name = fmt::format("{}{}", newcomer ? "new" : "rank", number);
-  Process& process = simulation_.start(simulation_.host(host), name, std::move(environment),
+  const std::string name = fmt::format("{}{}", start.newcomer ? "new" : "rank", start.number);
+  Process& process = simulation_.start(simulation_.host(start.host), name, std::move(environment),
                                        [this, options] { train(options, steps_, lineage_); });
   process.set_clock(1 + static_cast<double>(random_.between(-200, 200)) * 1e-6, random_.below(1000 * kSecond));
-  ranks_.push_back({.process = &process, .host = host});
+  ranks_.push_back({.process = &process, .host = start.host});
+}
+
+std::string History::witness_address() const {
+  return witness_ == nullptr ? "" : fmt::format("{}:{}", witness_->host().address_text(), kWitnessPort);
 }
 
 void History::start_launcher(int host) {
-  Process& process = simulation_.start(simulation_.host(host), fmt::format("launcher{}", host),
-                                       {{"LOCKSTEP_SECRET", kSecretText}}, [this, host] { launch(host); });
+  Process& process = simulation_.start(simulation_.host(host), fmt::format("launcher{}", host), protection_,
+                                       [this, host] { launch(host); });
   launchers_.push_back(&process);
   process.at_end.push_back([this, host] {  // its ranks end with it
     for (const Rank& rank : ranks_) {
@@ -137,7 +157,7 @@ void History::start_launcher(int host) {
 
 void History::start_witness() {
   Host& host = simulation_.add_host("witness");
-  witness_ = &simulation_.start(host, "witness", {{"LOCKSTEP_SECRET", kSecretText}}, [&host] {
+  witness_ = &simulation_.start(host, "witness", protection_, [&host] {
     const Secret secret = value_or_throw(Secret::from_environment());
     const auto witness = value_or_throw(
         membership::Witness::open({.host = host.address_text(), .port = kWitnessPort, .secret = secret}));
@@ -145,25 +165,65 @@ void History::start_witness() {
   });
 }
 
+// How the launcher of one of several hosts meets the others.
+launch::StoreMeetingOptions History::meeting_options(int host, const std::string& attester) {
+  launch::StoreMeetingOptions options;
+  for (int other = 0; other < hosts_; ++other) {
+    options.endpoints.push_back({.host = simulation_.host(other).address_text(), .port = kMeetingPort});
+  }
+  options.job = {.run_id = "job", .min_nodes = hosts_, .max_nodes = hosts_, .elastic = true};
+  const ProcessIdentity process = this_process();
+  options.self = {.id = random_hex(8),
+                  .host = simulation_.host(host).name,
+                  .pid = process.pid,
+                  .nproc = per_host_,
+                  .address = {},
+                  .node_rank = host};
+  options.self.started = process.started;
+  options.secret = value_or_throw(Secret::from_environment());
+  options.silent_timeout = 3s;
+  options.linger = 1s;
+  options.witness = witness_address();
+  options.roster = kRounds;
+  options.open_attester = [attester](const std::string&) { return Result<std::string>(attester); };
+  return options;
+}
+
 // Starts the ranks of a host and replacements, attests their ends, serves the store in which the first generation
 // meets, and exchanges rosters with the others.
 void History::launch(int host) {
   const Secret secret = value_or_throw(Secret::from_environment());
+  const std::string address = simulation_.host(host).address_text();
+  const auto attester = value_or_throw(membership::Attester::open({.host = address, .secret = secret}));
+  std::unique_ptr<launch::StoreMeeting> meeting;
   std::unique_ptr<TcpStoreServer> server;
-  if (host == 0) {
-    server = value_or_throw(TcpStoreServer::start({.host = "10.77.0.1", .port = kMasterPort, .secret = secret}));
+  HostPort master{.host = address, .port = kMasterPort};
+  if (hosts_ > 1) {
+    meeting = value_or_throw(launch::StoreMeeting::open(meeting_options(host, attester->address())));
+    const launch::Round round = value_or_throw(meeting->next_round(Deadline::after(60s), nullptr));
+    master = {.host = round.master_addr, .port = round.master_port};
+  } else {
+    server = value_or_throw(TcpStoreServer::start({.host = master.host, .port = master.port, .secret = secret}));
   }
-  const auto attester =
-      value_or_throw(membership::Attester::open({.host = simulation_.host(host).address_text(), .secret = secret}));
   for (int number = host * per_host_; number < (host + 1) * per_host_; ++number) {
-    start_rank(host, number, false, attester->address());
+    start_rank({.host = host, .number = number, .master = master, .attester = attester->address()});
   }
-  for (int turn = 0; true; ++turn) {
+  launch::RosterFile roster(kRoster);
+  while (true) {
     std::this_thread::sleep_for(20ms);
     attest_ends(host, *attester);
-    if (turn % 15 != 0) continue;
-    copy_rosters(host);
-    restart_missing(host, attester->address());
+    if (meeting) {  // as launch/elastic_supervisor.cpp
+      if (const auto mine = roster.take_newer()) throw_if_error(meeting->publish_roster(*mine));
+      if (const auto theirs = meeting->newest_roster()) (void)roster.offer(*theirs);
+      while (meeting->poll().kind != launch::MeetingEvent::Kind::none) continue;
+    }
+    if (!lacks_rank(host)) continue;
+    --newcomers_left_;
+    start_rank({.host = host,
+                .number = static_cast<int>(ranks_.size()),
+                .newcomer = true,
+                .master = master,
+                .attester = attester->address()});
   }
 }
 
@@ -174,24 +234,11 @@ void History::attest_ends(int host, membership::Attester& attester) {
   }
 }
 
-void History::restart_missing(int host, const std::string& attester) {
-  int here = 0;
-  for (const Rank& rank : ranks_) here += rank.host == host && rank.process->alive() ? 1 : 0;
-  if (here >= per_host_ || newcomers_left_ == 0 || lineage_.finished) return;
-  if (value_or_throw(membership::read_roster(kRoster)).generation.number == 0) return;
-  --newcomers_left_;
-  start_rank(host, static_cast<int>(ranks_.size()), true, attester);
-}
-
-void History::copy_rosters(int host) {
-  for (int other = 0; other < hosts_; ++other) {
-    const Host &from = simulation_.host(other), &to = simulation_.host(host);
-    const Network& network = simulation_.network();
-    if (other == host || !launchers_.at(static_cast<std::size_t>(other))->alive()) continue;
-    if (network.link(from, to) != Link::open || network.link(to, from) != Link::open) continue;
-    const membership::Roster theirs = newest_roster(from);
-    if (theirs.generation.number > 0) (void)membership::offer_roster(kRoster, theirs);
-  }
+// A rank that has ended is replaced after a while.
+bool History::lacks_rank(int host) {
+  const auto is_here = [&](const Rank& rank) { return rank.host == host && rank.process->alive(); };
+  if (std::ranges::count_if(ranks_, is_here) >= per_host_ || newcomers_left_ == 0 || lineage_.finished) return false;
+  return random_.one_in(15) && value_or_throw(membership::newest_number(kRoster)) > 0;
 }
 
 std::vector<Process*> History::living() const {
@@ -236,9 +283,9 @@ void History::fault() {
     simulation_.scheduler()->after(pause, [victim] { victim->resume(); });
   };
   Process* const launcher = launchers_.at(static_cast<std::size_t>(victim->host().index));
-  switch (random_.below(witness_ != nullptr ? 14 : 12)) {
-    case 12: simulation_.network().set_link(victim->host(), witness_->host(), Link::drop); break;
-    case 13:
+  switch (random_.below(witness_ != nullptr ? 15 : 13)) {
+    case 13: simulation_.network().set_link(victim->host(), witness_->host(), Link::drop); break;
+    case 14:
       if (random_.one_in(2)) witness_->kill("killed");
       break;
     case 0: victim->kill("killed"); break;
@@ -262,6 +309,11 @@ void History::fault() {
     case 9:  // a whole host: nobody is left to attest anything
       if (hosts_ > 1) launcher->kill("killed");
       break;
+    case 12:  // the same, and its kernel answers nothing either
+      if (hosts_ == 1) break;
+      simulation_.network().power_off(launcher->host());
+      launcher->kill("its host has lost power");
+      break;
     case 10:
       launcher->stop();
       simulation_.scheduler()->after(pause, [launcher] { launcher->resume(); });
@@ -275,12 +327,13 @@ void History::fault() {
 
 // In bursts: what happens during a recovery is what breaks recoveries.
 void History::schedule_faults() {
-  Time when = random_.between(500, 3000) * kMillisecond;
+  Time when = random_.between(600, 3000) * kMillisecond;
   const std::int64_t faults = random_.between(1, 8);
   for (std::int64_t i = 0; i < faults && when < kFaultsEnd; ++i) {
     simulation_.scheduler()->at(when, [this] { fault(); });
     when += random_.one_in(3) ? random_.below(12 * kSecond) : random_.below(800 * kMillisecond);
   }
+  if (!random_.one_in(4)) faults_end_ = std::min(when + random_.below(12 * kSecond), kFaultsEnd);
 }
 
 // One rank stops in the middle of a recovery. The others go on, newcomers join them, and then all who knew the stopped
@@ -348,7 +401,7 @@ Outcome History::run() {
   const auto check = [this] {
     if (!lineage_.violation().empty()) simulation_.scheduler()->stop();
   };
-  simulation_.scheduler()->run(kFaultsEnd);
+  simulation_.scheduler()->run(faults_end_);
   check();
   calm_ = true;
   simulation_.log("--- calm");
@@ -361,8 +414,8 @@ Outcome History::run() {
   const std::int64_t before = lineage_.steps();
   const bool can_continue = has_survivor();
   // Some time after the first step, so that a second lineage would show itself.
-  for (Time end = kFaultsEnd; lineage_.violation().empty() && end < kFaultsEnd + kCalm && !living().empty();) {
-    simulation_.scheduler()->run(end += 5 * kSecond);
+  for (Time end = faults_end_; lineage_.violation().empty() && end < faults_end_ + kCalm && !living().empty();) {
+    simulation_.scheduler()->run(end += kSecond);
     if (lineage_.finished || lineage_.steps() > before + kEnoughSteps) break;
   }
   if (!lineage_.finished && lineage_.steps() <= before && can_continue) {
@@ -373,7 +426,8 @@ Outcome History::run() {
           .steps = lineage_.steps(),
           .finished = lineage_.finished,
           .switches = simulation_.scheduler()->switches(),
-          .virtual_seconds = static_cast<double>(simulation_.now()) / kSecond};
+          .virtual_seconds = static_cast<double>(simulation_.now()) / kSecond,
+          .next_random = random_.next()};
 }
 
 }  // namespace

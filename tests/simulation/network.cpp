@@ -23,6 +23,7 @@ constexpr int kPorts = 96;  // few, so that the port of an ended process soon be
 
 Link Network::link(const Host& from, const Host& to) const {
   if (from.index == to.index) return Link::open;
+  if (without_power_.contains(from.index) || without_power_.contains(to.index)) return Link::drop;
   const auto found = links_.find({from.index, to.index});
   return found == links_.end() ? Link::open : found->second;
 }
@@ -37,6 +38,13 @@ void Network::set_link(const Host& from, const Host& to, Link link) {
     if ((here != from.index || there != to.index) && (here != to.index || there != from.index)) continue;
     const Time delay = link == Link::reject ? simulation_.random().below(5 * kSecond) : kKeepAlive;
     simulation_.scheduler()->after(delay, [socket] { socket->check_peer(); });
+  }
+}
+
+void Network::power_off(const Host& host) {
+  without_power_.insert(host.index);
+  for (int i = 0; i < simulation_.hosts(); ++i) {
+    if (i != host.index) set_link(host, simulation_.host(i), Link::drop);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ class Listener;
 // One end of a connection, or a socket that is not connected yet.
 class Socket final : public Object, public std::enable_shared_from_this<Socket> {
  public:
-  Socket(Network& network, Host& host) : network_(network), host_(host) {}
+  Socket(Network& network, Host& host) : Object(Kind::connection), network_(network), host_(host) {}
   short ready() const override;
   void closed() override;
 
@@ -75,7 +76,9 @@ class Socket final : public Object, public std::enable_shared_from_this<Socket> 
 
 class Listener final : public Object {
  public:
-  Listener(Host& host, std::uint16_t port) : host(host), port(port) { host.listeners[port] = this; }
+  Listener(Host& host, std::uint16_t port) : Object(Kind::listener), host(host), port(port) {
+    host.listeners[port] = this;
+  }
   short ready() const override;
   void closed() override;
   Host& host;
@@ -90,7 +93,11 @@ class Network {
   Link link(const Host& from, const Host& to) const;
   // Changes take effect at once. Idle connections notice by keep-alive, as in Linux.
   void set_link(const Host& from, const Host& to, Link link);
+  // Opens all links but those of hosts without power.
   void heal();
+  // From now on nothing leaves or reaches this host. Its processes are the caller's business.
+  void power_off(const Host& host);
+  bool has_power(const Host& host) const { return !without_power_.contains(host.index); }
   // How long a packet takes now.
   Time latency(const Host& from, const Host& to);
   Host* find_host(const Host& from, std::uint32_t address);
@@ -103,6 +110,7 @@ class Network {
  private:
   Simulation& simulation_;
   std::map<std::pair<int, int>, Link> links_;
+  std::set<int> without_power_;
   std::map<std::pair<int, int>, Time> delays_;
   std::vector<std::weak_ptr<Socket>> sockets_;
 };

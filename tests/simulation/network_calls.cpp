@@ -36,25 +36,21 @@ int give_address(sockaddr* to, socklen_t* length, std::uint32_t address, std::ui
 
 class DatagramSocket final : public Object {
  public:
+  static constexpr Kind kKind = Kind::datagram;
+  DatagramSocket() : Object(kKind) {}
   std::uint32_t address = 0;
 };
 
 // What a fiber waits on: changes are reported there.
 Object* waitable(Object* object) {
-  auto* const stream = dynamic_cast<StreamSocket*>(object);
-  if (stream == nullptr) return object;
+  if (object->kind != Object::Kind::stream) return object;
+  const auto* const stream = static_cast<StreamSocket*>(object);
   if (stream->socket) return stream->socket.get();
   return stream->listener ? static_cast<Object*>(stream->listener.get()) : object;
 }
 
-// Sleeps until one of the objects changes or the deadline passes.
-bool wait_for_change(const std::vector<Object*>& objects, Time deadline) {
-  Fiber* const self = scheduler().current();
-  for (Object* const object : objects) waitable(object)->waiters.push_back(self);
-  const bool woken = scheduler().sleep_until(deadline);
-  for (Object* const object : objects) std::erase(waitable(object)->waiters, self);
-  return woken;
-}
+// The running fiber is about to sleep until one of several objects changes.
+void wake_at_change(Object* object) { waitable(object)->wake_at_change(scheduler().current()); }
 
 }  // namespace
 
@@ -195,7 +191,6 @@ int __wrap_poll(pollfd* entries, nfds_t count, int timeout) {
   const Time deadline = deadline_after_ms(process, timeout);
   while (true) {
     int ready = 0;
-    std::vector<Object*> objects;
     for (nfds_t i = 0; i < count; ++i) {
       entries[i].revents = 0;
       if (entries[i].fd < 0) continue;
@@ -204,12 +199,14 @@ int __wrap_poll(pollfd* entries, nfds_t count, int timeout) {
         entries[i].revents = POLLNVAL;
       } else {
         entries[i].revents = static_cast<short>(object->ready() & (entries[i].events | POLLERR | POLLHUP));
-        objects.push_back(object);
       }
       if (entries[i].revents != 0) ++ready;
     }
     if (ready > 0 || deadline <= scheduler().now()) return ready;
-    wait_for_change(objects, deadline);
+    for (nfds_t i = 0; i < count; ++i) {
+      if (Object* const object = process->find(entries[i].fd)) wake_at_change(object);
+    }
+    scheduler().sleep_until(deadline);
   }
 }
 
@@ -243,7 +240,6 @@ int __wrap_epoll_wait(int epoll, epoll_event* events, int count, int timeout) {
   const Time deadline = deadline_after_ms(process, timeout);
   while (true) {
     int ready = 0;
-    std::vector<Object*> objects = {object};
     for (auto entry = object->entries.begin(); entry != object->entries.end();) {
       Object* const watched = process->find(entry->first);
       if (watched == nullptr) {  // a closed descriptor leaves the set
@@ -255,11 +251,12 @@ int __wrap_epoll_wait(int epoll, epoll_event* events, int count, int timeout) {
         events[ready] = entry->second;
         events[ready++].events = state;
       }
-      objects.push_back(watched);
       ++entry;
     }
     if (ready > 0 || deadline <= scheduler().now()) return ready;
-    wait_for_change(objects, deadline);
+    wake_at_change(object);
+    for (const auto& [watched, event] : object->entries) wake_at_change(process->find(watched));
+    scheduler().sleep_until(deadline);
   }
 }
 

@@ -28,19 +28,22 @@ using launch::MeetingEvent;
 using launch::Round;
 using launch::StoreMeeting;
 
-constexpr const char* kSecretText = "0123456789abcdef0123456789abcdef";
 constexpr std::uint16_t kPort = 29400;
 constexpr std::uint16_t kWitnessPort = 29401;
 constexpr Time kFaultsBegin = 4 * kSecond;
-constexpr Time kFaultsEnd = 30 * kSecond;
+constexpr Time kFaultsEnd = 30 * kSecond;  // at the latest
 constexpr Time kCalm = 90 * kSecond;
 constexpr Time kStepTime = 50 * kMillisecond;
+constexpr Time kPeerTimeout = 10 * kSecond;
 constexpr int kEnoughSteps = 20;
 
 class NodeHistory {
  public:
   NodeHistory(std::uint64_t seed, const HistoryOptions& options)
-      : options_(options), simulation_(seed, options.verbose), random_(simulation_.random()) {}
+      : options_(options),
+        protection_(protection_of(seed)),
+        simulation_(seed, options.verbose),
+        random_(simulation_.random()) {}
   Outcome run();
 
  private:
@@ -48,9 +51,11 @@ class NodeHistory {
     int host = 0;
     Process* launcher = nullptr;
     Process* guard = nullptr;
-    std::string attester = {};           // where the guard listens; empty: not yet
-    std::string roster = {};             // of the launcher
-    std::optional<Round> round = {};     // in which its ranks are
+    std::string attester = {};        // where the guard listens; empty: not yet
+    std::string roster = {};          // of the launcher
+    Time ended = kNever;              // when the launcher ended
+    std::optional<Round> round = {};  // in which its ranks are
+    std::string round_identity = {};
     std::set<std::string> stopped = {};  // rounds in which they were
   };
   void plan();
@@ -61,16 +66,21 @@ class NodeHistory {
   void run_guard(Node& node);
   void work(Node& node, StoreMeeting& meeting);
   void train();
-  bool has_stopped_elsewhere(const Round& round);
-  bool trains(const Round& round);
+  bool has_stopped_elsewhere(const Node& node);
+  // Whether the ranks of its round make steps.
+  bool trains(const Node& node);
   bool is_another_job(const Round& round);
   void fault();
   void cut(Link link);
   void schedule_faults();
   bool can_continue();
+  std::vector<membership::Generation> accepted_rounds();
+  std::string witness_of(const membership::Generation& round);
+  std::optional<membership::Generation> newest_established();
   std::vector<Node*> living();
 
   const HistoryOptions options_;
+  const std::map<std::string, std::string> protection_;
   Simulation simulation_;
   Random& random_;
   int hosts_ = 2;
@@ -86,6 +96,7 @@ class NodeHistory {
   std::set<std::string> trained_ids_;    // of all nodes that have trained
   bool another_job_ = false;             // the history ends there
   membership::Generation trained_ = {};  // the same round
+  Time faults_end_ = kFaultsEnd;
   bool calm_ = false;
 };
 
@@ -103,25 +114,26 @@ void NodeHistory::plan() {
 }
 
 void NodeHistory::start_node(int host) {
+  if (!simulation_.network().has_power(simulation_.host(host))) return;
   nodes_.push_back(std::make_unique<Node>());
   Node& node = *nodes_.back();
   node.host = host;
   node.roster = fmt::format("/run/rounds-{}", nodes_.size());
-  const std::map<std::string, std::string> environment = {{"LOCKSTEP_SECRET", kSecretText}};
   const auto start = [&](const char* what, std::function<void()> body) {
     Process& process = simulation_.start(simulation_.host(host), fmt::format("{}{}", what, nodes_.size() - 1),
-                                         environment, std::move(body));
+                                         protection_, std::move(body));
     process.set_clock(1 + static_cast<double>(random_.between(-200, 200)) * 1e-6, random_.below(1000 * kSecond));
     return &process;
   };
   node.launcher = start("launcher", [this, &node] { run_launcher(node); });
+  node.launcher->at_end.push_back([this, &node] { node.ended = simulation_.now(); });
   node.guard = start("guard", [this, &node] { run_guard(node); });
 }
 
 // On a host of its own.
 void NodeHistory::start_witness() {
   Host& host = simulation_.add_host("witness");
-  witness_ = &simulation_.start(host, "witness", {{"LOCKSTEP_SECRET", kSecretText}}, [&host] {
+  witness_ = &simulation_.start(host, "witness", protection_, [&host] {
     const Secret secret = value_or_throw(Secret::from_environment());
     const auto witness = value_or_throw(
         membership::Witness::open({.host = host.address_text(), .port = kWitnessPort, .secret = secret}));
@@ -134,14 +146,16 @@ void NodeHistory::run_guard(Node& node) {
   const auto attester = value_or_throw(
       membership::Attester::open({.host = simulation_.host(node.host).address_text(), .secret = secret}));
   node.attester = attester->address();
-  while (node.launcher->alive()) std::this_thread::sleep_for(10ms);
+  Scheduler& scheduler = *simulation_.scheduler();
+  node.launcher->at_end.push_back([&scheduler, guard = scheduler.current()] { scheduler.wake(guard); });
+  while (node.launcher->alive()) scheduler.sleep_until(kNever);
   while (!attester->attest(node.launcher->identity(), node.roster).ok()) std::this_thread::sleep_for(100ms);
   while (true) std::this_thread::sleep_for(1h);
 }
 
 void NodeHistory::run_launcher(Node& node) {
   launch::StoreMeetingOptions options;
-  for (int host = 0; host < hosts_; ++host) {
+  for (int host = 0; host < (options_.one_endpoint ? 1 : hosts_); ++host) {
     options.endpoints.push_back({.host = simulation_.host(host).address_text(), .port = kPort});
   }
   options.job = {.run_id = "job", .min_nodes = restarts_ ? hosts_ / 2 + 1 : 1, .max_nodes = hosts_};
@@ -169,8 +183,9 @@ void NodeHistory::run_launcher(Node& node) {
     }
     simulation_.log(fmt::format("enters round {}", identity(*round)));
     node.round = *round;
+    node.round_identity = identity(*round);
     work(node, *meeting);
-    node.stopped.insert(identity(*node.round));
+    node.stopped.insert(node.round_identity);
     node.round.reset();
     std::this_thread::sleep_for(
         std::chrono::microseconds(random_.between(0, 200'000)));  // until its ranks have stopped
@@ -183,7 +198,7 @@ void NodeHistory::work(Node& node, StoreMeeting& meeting) {
   while (true) {
     const MeetingEvent event = meeting.poll();
     if (event.kind == MeetingEvent::Kind::rank_failed || event.kind == MeetingEvent::Kind::node_lost) return;
-    if (simulation_.now() >= fails || has_stopped_elsewhere(*node.round)) {
+    if (simulation_.now() >= fails || has_stopped_elsewhere(node)) {
       launch::RankFailure failure;
       failure.exit_code = 1;
       (void)meeting.report_failure(failure);
@@ -193,18 +208,21 @@ void NodeHistory::work(Node& node, StoreMeeting& meeting) {
   }
 }
 
-// A node stopped its ranks of this round: those of the others fail.
-bool NodeHistory::has_stopped_elsewhere(const Round& round) {
-  return std::ranges::any_of(round.nodes, [&](const auto& record) {
-    const Node& node = *by_id_.at(record.id);
-    return node.stopped.contains(identity(round)) && node.launcher->alive();
+// A node stopped its ranks of this round, or it ended longer ago than ranks wait for a peer that does not answer: those
+// of the others fail.
+bool NodeHistory::has_stopped_elsewhere(const Node& node) {
+  return std::ranges::any_of(node.round->nodes, [&](const auto& record) {
+    const Node& other = *by_id_.at(record.id);
+    if (!other.launcher->alive()) return simulation_.now() - other.ended > kPeerTimeout;
+    return other.stopped.contains(node.round_identity);
   });
 }
 
-bool NodeHistory::trains(const Round& round) {
+bool NodeHistory::trains(const Node& node) {
+  const Round& round = *node.round;
   const auto is_in = [&](const launch::NodeRecord& record) {
-    const Node& node = *by_id_.at(record.id);
-    return node.launcher->alive() && node.round && identity(*node.round) == identity(round);
+    const Node& other = *by_id_.at(record.id);
+    return other.launcher->alive() && other.round && other.round_identity == node.round_identity;
   };
   if (!std::ranges::all_of(round.nodes, is_in)) return false;
   for (const auto& one : round.nodes) {
@@ -228,26 +246,27 @@ bool NodeHistory::is_another_job(const Round& round) {
 void NodeHistory::train() {
   std::set<std::string> done;
   for (const auto& node : nodes_) {
-    if (!node->round || !node->launcher->alive() || done.contains(identity(*node->round))) continue;
+    if (!node->round || !node->launcher->alive() || done.contains(node->round_identity)) continue;
     const Round& round = *node->round;
-    if (!trains(round)) continue;
-    done.insert(identity(round));
+    if (!trains(*node)) continue;
+    done.insert(node->round_identity);
     ++steps_;
     if (is_another_job(round)) {
       another_job_ = true;
       return simulation_.scheduler()->stop();
     }
     const bool is_older = round.number < newest_number_;
-    const bool is_rival = round.number == newest_number_ && identity(round) != newest_round_;
+    const bool is_rival = round.number == newest_number_ && node->round_identity != newest_round_;
     if ((is_older || is_rival) && violation_.empty()) {
-      violation_ = fmt::format("two lineages: round [{}] trains at {:.3f}, after round [{}]", identity(round),
+      violation_ = fmt::format("two lineages: round [{}] trains at {:.3f}, after round [{}]", node->round_identity,
                                static_cast<double>(simulation_.now()) / kSecond, newest_round_);
     }
     if (round.number <= newest_number_) continue;
     newest_number_ = round.number;
-    newest_round_ = identity(round);
+    newest_round_ = node->round_identity;
     trained_ = {.number = round.number + 1, .id = newest_round_, .members = {}};
     for (const auto& record : round.nodes) trained_.members.push_back({.id = record.id});
+    trained_.witness = witness_of(trained_);
   }
   if (!violation_.empty()) return simulation_.scheduler()->stop();
   simulation_.scheduler()->after(kStepTime, [this] { train(); });
@@ -298,7 +317,7 @@ void NodeHistory::fault() {
       simulation_.scheduler()->after(pause, [this, victim] { start_node(victim->host); });
     }
   };
-  switch (random_.below(has_witness_ ? 12 : 10)) {
+  switch (random_.below(has_witness_ ? 13 : 11)) {
     case 0: kill(); break;
     case 1: launcher->at_operation(random_.between(1, 400), kill); break;
     case 2: stop(); break;
@@ -311,10 +330,16 @@ void NodeHistory::fault() {
       victim->guard->kill("killed");
       kill();
       break;
-    case 10:  // the witness gets no packets from a host
+    case 10:  // the same, and its kernel answers nothing either
+      simulation_.network().power_off(launcher->host());
+      for (const auto& process : simulation_.processes()) {
+        if (&process->host() == &launcher->host()) process->kill("its host has lost power");
+      }
+      break;
+    case 11:  // the witness gets no packets from a host
       simulation_.network().set_link(victim->launcher->host(), witness_->host(), Link::drop);
       break;
-    case 11:
+    case 12:
       if (random_.one_in(2)) witness_->kill("killed");
       break;
     case 9:
@@ -331,6 +356,36 @@ void NodeHistory::schedule_faults() {
     simulation_.scheduler()->at(when, [this] { fault(); });
     when += random_.one_in(3) ? random_.below(12 * kSecond) : random_.below(1500 * kMillisecond);
   }
+  if (!random_.one_in(4)) faults_end_ = std::min(when + random_.below(12 * kSecond), kFaultsEnd);
+}
+
+std::vector<membership::Generation> NodeHistory::accepted_rounds() {
+  std::vector<membership::Generation> rounds;
+  for (int host = 0; host < hosts_; ++host) {
+    for (const auto& [path, inode] : simulation_.host(host).files) {
+      auto roster = membership::parse_roster(inode->data);
+      if (roster.ok() && path.find(".new.") == std::string::npos) rounds.push_back(std::move(roster->generation));
+    }
+  }
+  return rounds;
+}
+
+// Its coordinator may know that all of its nodes have accepted it, although none has entered it yet.
+std::optional<membership::Generation> NodeHistory::newest_established() {
+  std::map<std::string, std::size_t> nodes;  // by id of the round: how many of them have accepted it
+  std::optional<membership::Generation> newest;
+  for (membership::Generation& round : accepted_rounds()) {
+    if (++nodes[round.id] != round.members.size() || (newest && newest->number > round.number)) continue;
+    newest = std::move(round);
+  }
+  return newest;
+}
+
+std::string NodeHistory::witness_of(const membership::Generation& round) {
+  for (const membership::Generation& accepted : accepted_rounds()) {
+    if (accepted.number == round.number && accepted.ids() == round.ids()) return accepted.witness;
+  }
+  return "";
 }
 
 // The living launchers are a quorum of the newest round that any launcher has accepted, and of the newest that trained.
@@ -341,18 +396,19 @@ bool NodeHistory::can_continue() {
     if (!node->launcher->alive() && node->guard->alive()) ended.insert(id);
   }
   std::vector<membership::Generation> newest;
-  for (int host = 0; host < hosts_; ++host) {
-    for (const auto& [path, inode] : simulation_.host(host).files) {
-      const auto roster = membership::parse_roster(inode->data);
-      if (!roster.ok() || path.find(".new.") != std::string::npos) continue;
-      if (!newest.empty() && roster->generation.number < newest.front().number) continue;
-      if (!newest.empty() && roster->generation.number > newest.front().number) newest.clear();
-      newest.push_back(roster->generation);
-    }
+  for (membership::Generation& round : accepted_rounds()) {
+    if (!newest.empty() && round.number < newest.front().number) continue;
+    if (!newest.empty() && round.number > newest.front().number) newest.clear();
+    newest.push_back(std::move(round));
   }
-  newest.push_back(trained_);  // as if without a witness, unless it is the newest
-  if (has_witness_ && newest.front().number == trained_.number) newest.pop_back();
+  newest.push_back(trained_);
+  if (auto established = newest_established()) newest.push_back(*std::move(established));
   const int min_nodes = restarts_ ? hosts_ / 2 + 1 : 1;
+  // Without a launcher at the endpoint, a new one cannot find the job.
+  const auto is_at_endpoint = [&](const auto& node) { return node->launcher->alive() && node->host == 0; };
+  if (options_.one_endpoint && std::ranges::none_of(nodes_, is_at_endpoint)) {
+    std::erase_if(living, [&](const std::string& id) { return newest.front().rank_of(id) < 0; });
+  }
   return static_cast<int>(living.size()) >= min_nodes && std::ranges::all_of(newest, [&](const auto& generation) {
            auto tie_breaker = membership::TieBreaker::first_member;
            if (!generation.witness.empty()) {
@@ -369,7 +425,7 @@ Outcome NodeHistory::run() {
   for (int host = 0; host < hosts_; ++host) start_node(host);
   schedule_faults();
   simulation_.scheduler()->at(kSecond, [this] { train(); });
-  simulation_.scheduler()->run(kFaultsEnd);
+  simulation_.scheduler()->run(faults_end_);
   calm_ = true;
   simulation_.log("--- calm");
   simulation_.network().heal();
@@ -381,8 +437,8 @@ Outcome NodeHistory::run() {
   if (steps_ == 0) violation_ = "no round has trained before the first fault";
   const bool can_go_on = can_continue();
   const std::int64_t before = steps_;
-  for (Time end = kFaultsEnd; violation_.empty() && !another_job_ && end < kFaultsEnd + kCalm;) {
-    simulation_.scheduler()->run(end += 5 * kSecond);
+  for (Time end = faults_end_; violation_.empty() && !another_job_ && end < faults_end_ + kCalm;) {
+    simulation_.scheduler()->run(end += kSecond);
     if (steps_ > before + kEnoughSteps) break;
   }
   if (violation_.empty() && !another_job_ && can_go_on && steps_ == before) {
@@ -392,7 +448,8 @@ Outcome NodeHistory::run() {
           .steps = steps_,
           .finished = false,
           .switches = simulation_.scheduler()->switches(),
-          .virtual_seconds = static_cast<double>(simulation_.now()) / kSecond};
+          .virtual_seconds = static_cast<double>(simulation_.now()) / kSecond,
+          .next_random = random_.next()};
 }
 
 }  // namespace

@@ -13,12 +13,26 @@
 namespace lockstep::simulation {
 namespace {
 
+constexpr int kFirstDescriptor = 1'000'000;  // far from real ones
+
 Simulation* running = nullptr;
 
 }  // namespace
 
+void Object::wake_at_change(Fiber* fiber) {
+  const auto known = std::ranges::find(waiters_, fiber, &Waiter::fiber);
+  if (known != waiters_.end()) {
+    known->sleep = fiber->sleep;
+  } else {
+    waiters_.push_back({.fiber = fiber, .sleep = fiber->sleep});
+  }
+}
+
 void Object::changed() {
-  for (Fiber* const fiber : std::exchange(waiters, {})) Simulation::current().scheduler()->wake(fiber);
+  for (const Waiter& waiter : waiters_) {
+    if (waiter.fiber->sleeps(waiter.sleep)) Simulation::current().scheduler()->wake(waiter.fiber);
+  }
+  waiters_.clear();
 }
 
 std::string Host::address_text() const {
@@ -49,7 +63,8 @@ void Process::kill(const std::string& reason) {
   const bool itself = scheduler.current() != nullptr && scheduler.current()->process == this;
   for (Fiber* const fiber : fibers_) scheduler.discard(fiber);
   deferred_.clear();
-  for (auto& [fd, object] : std::exchange(descriptors_, {})) {
+  for (const auto& object : std::exchange(descriptors_, {})) {
+    if (!object) continue;
     object->changed();
     if (object.use_count() == 1) object->closed();
   }
@@ -97,21 +112,18 @@ Time Process::when(Time time) const {
 }
 
 int Process::add(std::shared_ptr<Object> object) {
-  const int fd = simulation_.next_fd();
-  descriptors_.emplace(fd, std::move(object));
-  return fd;
+  descriptors_.push_back(std::move(object));
+  return kFirstDescriptor + static_cast<int>(descriptors_.size()) - 1;
 }
 
 Object* Process::find(int fd) const {
-  const auto found = descriptors_.find(fd);
-  return found == descriptors_.end() ? nullptr : found->second.get();
+  const auto index = static_cast<std::size_t>(fd - kFirstDescriptor);  // of a negative number: too large
+  return index < descriptors_.size() ? descriptors_[index].get() : nullptr;
 }
 
 bool Process::close(int fd) {
-  const auto found = descriptors_.find(fd);
-  if (found == descriptors_.end()) return false;
-  const std::shared_ptr<Object> object = std::move(found->second);
-  descriptors_.erase(found);
+  if (find(fd) == nullptr) return false;
+  const std::shared_ptr<Object> object = std::move(descriptors_[static_cast<std::size_t>(fd - kFirstDescriptor)]);
   object->changed();
   object->closed();
   return true;

@@ -20,12 +20,23 @@ class Simulation;
 // Something that a descriptor refers to. Ready for what poll(2) calls POLLIN, POLLOUT, POLLERR and POLLHUP.
 class Object {
  public:
+  enum class Kind : std::uint8_t { connection, listener, stream, datagram, file, event_counter, epoll, process };
+  explicit Object(Kind kind) : kind(kind) {}
   virtual ~Object() = default;
   virtual short ready() const { return 0; }
   // The last descriptor was closed, by the process or by its end.
   virtual void closed() {}
+  // Ends the sleep that `fiber` is about to begin at the next change.
+  void wake_at_change(Fiber* fiber);
   void changed();
-  std::vector<Fiber*> waiters;
+  const Kind kind;
+
+ private:
+  struct Waiter {
+    Fiber* fiber;
+    std::uint64_t sleep;  // its number. Another one is not ended
+  };
+  std::vector<Waiter> waiters_;
 };
 
 // A file's content.
@@ -98,7 +109,7 @@ class Process {
   std::function<void()> on_trigger_;
   std::vector<Fiber*> fibers_;
   std::vector<std::pair<Fiber*, std::uint64_t>> deferred_;
-  std::map<int, std::shared_ptr<Object>> descriptors_;
+  std::vector<std::shared_ptr<Object>> descriptors_;  // those that were closed are null, and not used again
 };
 
 class Simulation {
@@ -130,7 +141,6 @@ class Simulation {
   void log(const std::string& line);
   // Fibers that wait for a mutex or a condition variable, by its address.
   std::unordered_map<const void*, std::vector<Fiber*>> lock_waiters;
-  int next_fd() { return next_fd_++; }
 
  private:
   Scheduler scheduler_;
@@ -139,7 +149,6 @@ class Simulation {
   std::vector<std::unique_ptr<Process>> processes_;
   std::unique_ptr<Network> network_;
   int next_pid_ = 1000;
-  int next_fd_ = 1'000'000;  // far from real ones
 };
 
 }  // namespace lockstep::simulation

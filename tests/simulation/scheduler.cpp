@@ -47,15 +47,26 @@ char* Scheduler::take_stack() {
   return static_cast<char*>(memory);
 }
 
-void Scheduler::push(Event event) {
-  event.order = order_++;
-  if (event.when < now_) event.when = now_;
-  events_.push_back(std::move(event));
+void Scheduler::push(Time when, Fiber* fiber, std::uint64_t detail) {
+  events_.push_back({.when = std::max(when, now_), .order = order_++, .fiber = fiber, .detail = detail});
   std::push_heap(events_.begin(), events_.end());
 }
 
 void Scheduler::at(Time when, std::function<void()> action) {
-  push({.when = when, .order = 0, .fiber = nullptr, .sleep = 0, .woken = false, .action = std::move(action)});
+  if (free_actions_.empty()) {
+    free_actions_.push_back(actions_.size());
+    actions_.emplace_back();
+  }
+  const std::size_t index = free_actions_.back();
+  free_actions_.pop_back();
+  actions_[index] = std::move(action);
+  push(when, nullptr, index);
+}
+
+void Scheduler::perform(std::size_t index) {
+  const std::function<void()> action = std::exchange(actions_[index], nullptr);
+  free_actions_.push_back(index);
+  action();
 }
 
 Fiber* Scheduler::start(Process* process, std::function<void()> body) {
@@ -86,20 +97,26 @@ void Scheduler::enter(boost::context::detail::transfer_t from) {
 void Scheduler::wake(Fiber* fiber) {
   // Mostly at once, sometimes after a while: another thread may get the core first.
   const Time delay = random.one_in(64) ? random.below(2 * kMillisecond) : random.below(20 * kMicrosecond);
-  push({.when = now_ + delay, .order = 0, .fiber = fiber, .sleep = fiber->sleep, .woken = true, .action = nullptr});
+  push(now_ + delay, fiber, fiber->sleep);
 }
 
-void Scheduler::resume_later(Fiber* fiber, std::uint64_t sleep, Time when) {
-  push({.when = when, .order = 0, .fiber = fiber, .sleep = sleep, .woken = true, .action = nullptr});
-}
+void Scheduler::resume_later(Fiber* fiber, std::uint64_t sleep, Time when) { push(when, fiber, sleep); }
 
 bool Scheduler::sleep_until(Time deadline) {
   Fiber* const fiber = current_;
-  if (deadline != kNever) {
-    push({.when = deadline, .order = 0, .fiber = fiber, .sleep = fiber->sleep, .woken = false, .action = nullptr});
-  }
+  fiber->deadline = deadline;
+  set_timer(fiber);
   switch_out();
+  fiber->deadline = kNever;
   return fiber->woken;
+}
+
+// Most sleeps end before their deadline, and the deadline of the next is later. So one timer per fiber is enough: when
+// it rings, it is set again.
+void Scheduler::set_timer(Fiber* fiber) {
+  if (fiber->deadline >= fiber->timer) return;
+  fiber->timer = std::max(fiber->deadline, now_);
+  push(fiber->timer, fiber, kTimer);
 }
 
 void Scheduler::spend(Time cost) {
@@ -151,25 +168,35 @@ void Scheduler::resume(Fiber* fiber) {
   recycle();
 }
 
+Fiber* Scheduler::woken_by(const Event& event) {
+  Fiber* const fiber = event.fiber;
+  if (event.detail != kTimer) return fiber->sleeps(event.detail) ? fiber : nullptr;
+  if (fiber->done || event.when != fiber->timer) return nullptr;
+  fiber->timer = kNever;
+  if (fiber->deadline <= now_) return fiber;
+  set_timer(fiber);
+  return nullptr;
+}
+
 void Scheduler::run(Time end) {
   while (!stopped_ && !events_.empty()) {
     if (events_.front().when > end) break;
     std::pop_heap(events_.begin(), events_.end());
-    const Event event = std::move(events_.back());
+    const Event event = events_.back();
     events_.pop_back();
     now_ = std::max(now_, event.when);
     if (event.fiber == nullptr) {
-      event.action();
+      perform(event.detail);
       recycle();
       continue;
     }
-    Fiber* const fiber = event.fiber;
-    if (fiber->done || fiber->sleep != event.sleep) continue;
+    Fiber* const fiber = woken_by(event);
+    if (fiber == nullptr) continue;
     if (fiber->process->stopped()) {
-      fiber->process->defer(fiber, event.sleep);
+      fiber->process->defer(fiber, fiber->sleep);
       continue;
     }
-    fiber->woken = event.woken;
+    fiber->woken = event.detail != kTimer;
     resume(fiber);
   }
   now_ = std::max(now_, stopped_ ? now_ : end);

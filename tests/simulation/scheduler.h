@@ -34,7 +34,11 @@ struct Fiber {
   char* stack = nullptr;
   std::uint64_t sleep = 0;  // counts its sleeps: an event that ends another one is void
   bool woken = false;       // whether the last sleep was ended by wake()
+  Time deadline = kNever;   // of the present sleep
+  Time timer = kNever;      // when its timer rings, at the deadline or before
   bool done = false;
+  // True while the sleep with this number lasts.
+  bool sleeps(std::uint64_t number) const { return !done && sleep == number; }
   int saved_errno = 0;
   void* exceptions[2] = {};  // the C++ runtime's record of exceptions in flight; per thread, so swapped with the fiber
   std::vector<Fiber*> joiners;
@@ -77,17 +81,23 @@ class Scheduler {
   void resume_later(Fiber* fiber, std::uint64_t sleep, Time when);
 
  private:
+  // Small and trivial, because the heap moves events all the time.
   struct Event {
     Time when;
     std::uint64_t order;
     Fiber* fiber;  // null: an action
-    std::uint64_t sleep;
-    bool woken;
-    std::function<void()> action;
+    // Of a fiber: the number of the sleep that it ends; kTimer: its deadline may have passed. Of an action: its index
+    // in actions_.
+    std::uint64_t detail;
     // A heap's first element is the largest.
     bool operator<(const Event& other) const { return when != other.when ? when > other.when : order > other.order; }
   };
-  void push(Event event);
+  static constexpr std::uint64_t kTimer = UINT64_MAX;
+  void push(Time when, Fiber* fiber, std::uint64_t detail);
+  void set_timer(Fiber* fiber);
+  // The fiber whose sleep this event ends; null: none.
+  Fiber* woken_by(const Event& event);
+  void perform(std::size_t action);
   void resume(Fiber* fiber);
   void switch_out();
   static void enter(boost::context::detail::transfer_t from);
@@ -102,6 +112,8 @@ class Scheduler {
   Fiber* current_ = nullptr;
   boost::context::detail::fcontext_t main_ = nullptr;
   std::vector<Event> events_;  // a heap
+  std::vector<std::function<void()>> actions_;
+  std::vector<std::size_t> free_actions_;  // indices of those that have been performed
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> discarded_;
 };

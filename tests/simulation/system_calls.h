@@ -27,9 +27,10 @@ inline int fail(int error) {
   return -1;
 }
 
-template <typename Kind>
-Kind* find(Process* process, int fd) {
-  return dynamic_cast<Kind*>(process->find(fd));
+template <typename T>
+T* find(Process* process, int fd) {
+  Object* const object = process->find(fd);
+  return object != nullptr && object->kind == T::kKind ? static_cast<T*>(object) : nullptr;
 }
 
 inline Scheduler& scheduler() { return *Simulation::current().scheduler(); }
@@ -37,6 +38,8 @@ inline Scheduler& scheduler() { return *Simulation::current().scheduler(); }
 // What a descriptor of socket(2) refers to, before and after it is known what kind of socket it is.
 class StreamSocket final : public Object {
  public:
+  static constexpr Kind kKind = Kind::stream;
+  StreamSocket() : Object(kKind) {}
   std::shared_ptr<Socket> socket;
   std::shared_ptr<Listener> listener;
   std::uint32_t address = 0;

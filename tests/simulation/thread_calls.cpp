@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -28,6 +29,9 @@ class ThreadState {
 using namespace lockstep::simulation;
 
 namespace {
+
+// The states of a mutex.
+constexpr int kUnlocked = 0, kLocked = 1, kAwaited = 2;
 
 auto& waiting() { return Simulation::current().lock_waiters; }
 
@@ -70,16 +74,18 @@ int __real_pthread_mutex_lock(pthread_mutex_t* mutex);
 int __wrap_pthread_mutex_lock(pthread_mutex_t* mutex) {
   Process* const process = Simulation::process();
   if (process == nullptr) return __real_pthread_mutex_lock(mutex);
-  while (mutex->__data.__lock != 0) wait_for(mutex, kNever);
-  mutex->__data.__lock = 1;
+  while (mutex->__data.__lock != kUnlocked) {
+    mutex->__data.__lock = kAwaited;
+    wait_for(mutex, kNever);
+  }
+  mutex->__data.__lock = kLocked;
   return 0;
 }
 
 int __real_pthread_mutex_unlock(pthread_mutex_t* mutex);
 int __wrap_pthread_mutex_unlock(pthread_mutex_t* mutex) {
   if (Simulation::process() == nullptr) return __real_pthread_mutex_unlock(mutex);
-  mutex->__data.__lock = 0;
-  wake_all(mutex);
+  if (std::exchange(mutex->__data.__lock, kUnlocked) == kAwaited) wake_all(mutex);
   return 0;
 }
 

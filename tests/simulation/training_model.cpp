@@ -64,11 +64,15 @@ bool run_generation(Participant& participant, const Participant::RankStart& star
 }  // namespace
 
 void Lineage::committed(std::int64_t step, std::uint64_t state, const std::string& who) {
-  const std::string when = fmt::format("{} at {:.6f}", who, static_cast<double>(Simulation::current().now()) / kSecond);
-  const auto [found, is_new] = states_.try_emplace(step, Step{.state = state, .first = when});
-  if (!is_new && found->second.state != state) {
+  const auto when = [&] {
+    return fmt::format("{} at {:.6f}", who, static_cast<double>(Simulation::current().now()) / kSecond);
+  };
+  const auto found = states_.find(step);
+  if (found == states_.end()) {
+    states_.emplace(step, Step{.state = state, .first = when()});
+  } else if (found->second.state != state) {
     report(fmt::format("two lineages: step {} was committed by {}, and with another state by {}", step,
-                       found->second.first, when));
+                       found->second.first, when()));
   }
 }
 

@@ -53,6 +53,14 @@ std::string describe(const ProcessResources& resources) {
     std::error_code gone;
     text += fmt::format("\n  {} -> {}", entry.path().filename().string(), fs::read_symlink(entry, gone).string());
   }
+  text += "\nthreads now:";
+  for (const auto& entry : fs::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(entry.path() / "comm"), name);
+    std::string system_call;
+    std::getline(std::ifstream(entry.path() / "syscall"), system_call);
+    text += fmt::format("\n  {} {}, system call {}", entry.path().filename().string(), name, system_call);
+  }
   return text;
 }
 

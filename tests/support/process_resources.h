@@ -20,7 +20,7 @@ struct ProcessResources {
   friend bool operator==(const ProcessResources&, const ProcessResources&) = default;
 };
 
-// For GoogleTest's messages; lists the open fds.
+// For messages; lists the open fds and the threads.
 std::string describe(const ProcessResources& resources);
 
 }  // namespace lockstep::testing

@@ -204,7 +204,7 @@ ProcessSet ProcessSet::start(int world_size, const StartOptions& options, const 
     variables["MASTER_ADDR"] = master;
     variables["MASTER_PORT"] = std::to_string(listener.port);
     if (const char* backend = std::getenv("LOCKSTEP_TEST_BACKEND")) variables["LOCKSTEP_BACKEND"] = backend;
-    if (options.hosts != nullptr) variables["LOCKSTEP_SECRET"] = "the secret of a test";
+    if (options.hosts != nullptr) variables["LOCKSTEP_SECRET"] = "the secret of a test, and no other one";
     if (rank == 0) {
       variables["LOCKSTEP_STORE_FD"] = std::to_string(listener.fd.get());
       command.fds.push_back(listener.fd.get());

@@ -19,24 +19,33 @@ namespace {
 
 constexpr int kFirstSteps = 3;  // not typical: buckets are rebuilt and memory is allocated
 
+// A contestant that cannot take part, and why.
+struct Missing {
+  std::string name;
+  std::string reason;
+};
+
 // One contestant and the measurements of its rounds, each of the slowest rank.
 struct Entry {
   DdpContestant contestant;
   std::string plain;  // the contestant that does the same without synchronisation
   std::unique_ptr<DdpRanks> ranks = {};
-  std::vector<double> both = {}, all = {}, exposed = {};
+  std::vector<double> both = {}, optimizer = {}, all = {}, exposed = {};
   double resident_mib = 0, peak_mib = 0;
 
   void add(const std::vector<DdpAnswer>& answers) {
     DdpAnswer worst;
+    double slowest_optimizer = 0;
     for (const DdpAnswer& answer : answers) {
       worst.both_ms = std::max(worst.both_ms, answer.both_ms);
       worst.all_ms = std::max(worst.all_ms, answer.all_ms);
       worst.exposed_ms = std::max(worst.exposed_ms, answer.exposed_ms);
+      slowest_optimizer = std::max(slowest_optimizer, answer.all_ms - answer.both_ms);
       resident_mib = std::max(resident_mib, answer.resident_mib);
       peak_mib = std::max(peak_mib, answer.peak_mib);
     }
     both.push_back(worst.both_ms);
+    optimizer.push_back(slowest_optimizer);
     all.push_back(worst.all_ms);
     exposed.push_back(worst.exposed_ms);
   }
@@ -45,8 +54,6 @@ struct Entry {
 std::string ratio_text(const std::optional<RatioSummary>& ratio) {
   return ratio ? fmt::format("{:.3f} ({:.3f}-{:.3f})", ratio->median, ratio->low, ratio->high) : "-";
 }
-
-void remark(const std::string& text) { fmt::print(stderr, "# {}\n", text); }
 
 class DdpBenchmark {
  public:
@@ -80,14 +87,14 @@ class DdpBenchmark {
     start({{"plain", {worker}, "plain"}, "plain"});
     for (const std::string& backend : options_.backends) {
       if (const std::string reason = is_mpi(backend) ? why_no_mpirun(backend) : ""; !reason.empty()) {
-        remark(reason);
+        missing_.push_back({backend, reason});
       } else if (find(backend) == nullptr) {
         start({{backend, {worker}, backend, is_mpi(backend) ? backend : ""}, "plain"});
       }
     }
     if (options_.peers.empty()) return;
     const std::string python = python_with_torch();
-    if (python.empty()) return remark(kTorchIsMissing);
+    if (python.empty()) return missing_.push_back({"torch", kTorchIsMissing});
     const std::vector<std::string> script = {python, worker_folder() + "/torch_ddp_worker.py"};
     start({{"torch-plain", script, "plain"}, "torch-plain"});
     start({{"torch", script, "torch"}, "torch-plain"});
@@ -102,7 +109,7 @@ class DdpBenchmark {
     } catch (const BenchError& error) {
       const std::string& name = entry.contestant.name;
       if (InterruptGuard::signal() != 0 || name == "plain" || name == "lockstep") throw;
-      remark(fmt::format("{} is missing: it does not start here. {}", name, error.what()));
+      missing_.push_back({name, fmt::format("{} is missing: it does not start here. {}", name, error.what())});
     }
   }
 
@@ -123,21 +130,24 @@ class DdpBenchmark {
   }
 
   void print_table() const {
-    fmt::print("# ddp {}: {}, 1 thread each, {} samples per rank, {} rounds of {} steps\n# {}\n", options_.model,
-               describe_layout(session_.ranks(), options_.hosts, options_.rate), options_.batch, options_.rounds,
-               options_.steps, describe_machine());
+    fmt::print("# ddp {}, {}: {}, 1 thread each, {} samples per rank, {} rounds of {} steps\n# {}\n", options_.model,
+               options_.optimizer, describe_layout(session_.ranks(), options_.hosts, options_.rate), options_.batch,
+               options_.rounds, options_.steps, describe_machine());
     const auto line = [](const auto&... columns) {
-      fmt::print("{:<12} {:>10} {:>22} {:>10} {:>9} {:>10} {:>9} {:>9} {:>22}\n", columns...);
+      fmt::print("{:<12} {:>10} {:>22} {:>22} {:>9} {:>10} {:>22} {:>9} {:>10} {:>9} {:>9}\n", columns...);
     };
-    line("# engine", "fwd+bwd", "time / plain", "step", "exposed", "samples/s", "RSS", "peak",
-         "time / " + reference().contestant.name);
-    line("#", "(ms)", "(low-high)", "(ms)", "(ms)", "", "(MiB)", "(MiB)", "(low-high)");
+    const std::string& name = reference().contestant.name;
+    line("# engine", "fwd+bwd", "time / plain", "time / " + name, "optimizer", "step", "step / " + name, "exposed",
+         "samples/s", "RSS", "peak");
+    line("#", "(ms)", "(low-high)", "(low-high)", "(ms)", "(ms)", "(low-high)", "(ms)", "", "(MiB)", "(MiB)");
     for (const Entry& entry : entries_) {
       line(entry.contestant.name, fmt::format("{:.2f}", median(entry.both)), ratio_text(overhead(entry)),
-           fmt::format("{:.2f}", median(entry.all)), fmt::format("{:.2f}", median(entry.exposed)),
-           fmt::format("{:.0f}", samples_per_second(entry)), fmt::format("{:.0f}", entry.resident_mib),
-           fmt::format("{:.0f}", entry.peak_mib), ratio_text(summarize_ratios(entry.both, reference().both)));
+           ratio_text(summarize_ratios(entry.both, reference().both)), fmt::format("{:.2f}", median(entry.optimizer)),
+           fmt::format("{:.2f}", median(entry.all)), ratio_text(summarize_ratios(entry.all, reference().all)),
+           fmt::format("{:.2f}", median(entry.exposed)), fmt::format("{:.0f}", samples_per_second(entry)),
+           fmt::format("{:.0f}", entry.resident_mib), fmt::format("{:.0f}", entry.peak_mib));
     }
+    for (const Missing& missing : missing_) fmt::print("{:<12} {}\n", missing.name, missing.reason);
   }
 
   nlohmann::json rows() const {
@@ -146,11 +156,13 @@ class DdpBenchmark {
       const auto plain = overhead(entry);
       rows.push_back({{"engine", entry.contestant.name},
                       {"model", options_.model},
+                      {"optimizer", options_.optimizer},
                       {"batch", options_.batch},
                       {"nproc", session_.ranks()},
                       {"hosts", std::max(1, options_.hosts.hosts)},
                       {"rate", options_.rate},
                       {"forward_backward_ms", median(entry.both)},
+                      {"optimizer_ms", median(entry.optimizer)},
                       {"step_ms", median(entry.all)},
                       {"overhead", plain ? nlohmann::json(plain->median - 1) : nlohmann::json()},
                       {"exposed_ms", median(entry.exposed)},
@@ -163,8 +175,12 @@ class DdpBenchmark {
         const RatioSummary ratio = *summarize_ratios(other.both, entry.both);
         rows.back()["ratio"][other.contestant.name] = ratio.median;
         rows.back()["ratio_spread"][other.contestant.name] = {{"low", ratio.low}, {"high", ratio.high}};
+        const RatioSummary step = *summarize_ratios(other.all, entry.all);
+        rows.back()["step_ratio"][other.contestant.name] = step.median;
+        rows.back()["step_ratio_spread"][other.contestant.name] = {{"low", step.low}, {"high", step.high}};
       }
     }
+    for (const Missing& missing : missing_) rows.push_back({{"engine", missing.name}, {"missing", missing.reason}});
     return rows;
   }
 
@@ -173,6 +189,7 @@ class DdpBenchmark {
   std::unique_ptr<VirtualNetwork> network_;
   DdpSession session_;
   int started_ = 0;
+  std::vector<Missing> missing_;
   std::vector<Entry> entries_;  // destroyed before the network and the folder
 };
 

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/net/resolve.h"
 #include "base/net/socket.h"
 #include "bench/driver/machine.h"
 #include "bench/driver/mpirun.h"
@@ -68,7 +69,8 @@ DdpRanks::DdpRanks(const DdpSession& session, const DdpContestant& contestant, i
   }
   const DdpBenchOptions& options = session.options;
   std::vector<std::string> command = contestant.program;
-  command.insert(command.end(), {options.model, std::to_string(options.batch), contestant.mode, fifos});
+  command.insert(command.end(),
+                 {options.model, std::to_string(options.batch), contestant.mode, fifos, options.optimizer});
   const std::vector<std::string> environment = common_environment(session, index);
   if (contestant.mpi.empty()) {
     start_one_by_one(session, command, environment);

@@ -36,6 +36,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/skipped_snapshot.h"
 #include "lockstep/ddp/distributed_sampler.h"
+#include "lockstep/ddp/model_view.h"
 #include "lockstep/ddp/process_group.h"
 
 namespace lockstep::checkpoint {
@@ -45,8 +46,8 @@ using Value = std::variant<std::int64_t, double, std::string, at::Tensor>;
 
 // What is saved and loaded. The program owns the model and the optimizer; they must outlive the State.
 struct State {
-  // The module that was passed to DistributedDataParallel, not the wrapper.
-  torch::nn::Module& model;
+  // The module that was passed to DistributedDataParallel, not the wrapper: a torch::nn::Module or torch::jit::Module.
+  ModelView model;
   // SGD, Adam, AdamW, Adagrad, RMSprop or LBFGS of LibTorch, a class derived from one of these that keeps no other
   // options and state, or a ZeroRedundancyOptimizer. nullopt: the program has no optimizer.
   std::optional<std::reference_wrapper<torch::optim::Optimizer>> optimizer = std::nullopt;
@@ -119,10 +120,9 @@ class Snapshots {
 
 // Loads `model` from a file that torch::save(model, path) wrote, in any program, or torch.jit.save in Python. LibTorch
 // reads the file, and may execute code that it contains: use it only for files that you trust, or convert them to
-// safetensors. Nothing else in Lockstep reads such files. Not collective. All or nothing; throws Error, which names the
-// parameters that are missing, superfluous, or of a different shape or type.
-void import_torch_archive(const std::string& path, torch::nn::Module& model);
-// The same from a safetensors file, written by any program.
-void import_safetensors(const std::string& path, torch::nn::Module& model);
+// safetensors. Nothing else in Lockstep reads such files: for safetensors and state_dicts from Python, use
+// load_weights() (lockstep/ddp/weights.h). Not collective. All or nothing; throws Error, which names the parameters
+// that are missing, superfluous, or of a different shape or type.
+void import_torch_archive(const std::string& path, const ModelView& model);
 
 }  // namespace lockstep::checkpoint

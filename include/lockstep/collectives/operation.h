@@ -35,6 +35,9 @@ bool reduces(OperationKind kind);
 // False for send and recv, which are not ordered with respect to the collectives.
 bool is_collective(OperationKind kind);
 
+// The source of a message that may come from any rank.
+inline constexpr int kAnyRank = -1;
+
 // The call of the same name in communicator.h documents what each kind reads and writes. An operation in place has the
 // same memory as input and output.
 struct Operation {
@@ -45,6 +48,7 @@ struct Operation {
   int peer = -1;                             // the root, the destination of a send, or the source of a recv
   int tag = 0;                               // of send and recv; of a collective: a label, the same on all ranks
   std::span<const std::size_t> counts = {};  // of all_gather_v: elements from each rank
+  int* source = nullptr;                     // of recv_any: gets the sender's rank
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 
   static Operation all_reduce(ConstBuffer input, Buffer output, const ReduceOptions& options = {});
@@ -62,6 +66,7 @@ struct Operation {
   static Operation barrier(const CallOptions& options = {});
   static Operation send(ConstBuffer data, int destination, int tag = 0, const CallOptions& options = {});
   static Operation recv(Buffer data, int source, int tag = 0, const CallOptions& options = {});
+  static Operation recv_any(Buffer data, int* source, int tag = 0, const CallOptions& options = {});
 };
 
 }  // namespace lockstep

@@ -106,6 +106,11 @@ class Communicator {
   Work send_async(ConstBuffer data, int destination, int tag = 0, const CallOptions& options = {});
   void recv(Buffer data, int source, int tag = 0, const CallOptions& options = {});
   Work recv_async(Buffer data, int source, int tag = 0, const CallOptions& options = {});
+  // The first message with this tag from any rank; returns the sender's rank. A recv() that was issued before it takes
+  // precedence for messages of its source.
+  int recv_any(Buffer data, int tag = 0, const CallOptions& options = {});
+  // `source` gets the sender's rank before the operation is complete, and must stay valid until then.
+  Work recv_any_async(Buffer data, int* source, int tag = 0, const CallOptions& options = {});
 
   // A subgroup of the given ranks, in the order given; runs concurrently with its parent. All of its
   // ranks, and no others, must call it. The same list may be used again for another subgroup.

@@ -79,6 +79,18 @@ Work all_to_all_async(const std::vector<at::Tensor>& outputs, const std::vector<
 void all_to_all_single(const at::Tensor& output, const at::Tensor& input, const TensorCallOptions& options = {});
 Work all_to_all_single_async(const at::Tensor& output, const at::Tensor& input, const TensorCallOptions& options = {});
 
+// How dimension 0 of a tensor is split between ranks: input[s] rows go to rank s of the group, output[r] rows come from
+// rank r. Any of them may be 0.
+struct AllToAllSplits {
+  std::vector<std::int64_t> output;
+  std::vector<std::int64_t> input;
+};
+// all_to_all_single with parts of different sizes. The ranks first compare their splits: if one rank expects another
+// number of rows than the other rank sends to it, all ranks throw, and the group stays usable. The first call on a
+// group creates a companion group for the messages.
+void all_to_all_single(const at::Tensor& output, const at::Tensor& input, const AllToAllSplits& splits,
+                       const TensorCallOptions& options = {});
+
 // `dst` and `src` are global ranks.
 void send(const at::Tensor& tensor, int dst, int tag = 0, const TensorCallOptions& options = {});
 Work send_async(const at::Tensor& tensor, int dst, int tag = 0, const TensorCallOptions& options = {});

@@ -44,6 +44,9 @@ struct DdpOptions {
   bool sample_weighted = false;
   // Compare hashes of all parameters and buffers across ranks every this many steps; 0: never.
   int verify_every = 0;
+  // How often to compare how long each rank computes, and to log a rank for which the others wait for more than a tenth
+  // of a step. The same on all ranks; 0: never. Costs one small all-gather.
+  std::chrono::milliseconds straggler_report_every{std::chrono::minutes(1)};
 };
 
 // Statistics of the last synchronised backward; times in seconds. They are measured on the host: for parameters on a

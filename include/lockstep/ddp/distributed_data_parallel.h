@@ -7,7 +7,12 @@
 //   loss.backward();
 //
 // Every replica starts as a copy of rank 0's and stays bit-identical to it. `M` is any type whose
-// operator-> leads to a torch::nn::Module with forward(): a ModuleHolder, a Sequential, a shared_ptr.
+// operator-> leads to a torch::nn::Module with forward(): a ModuleHolder, a Sequential, a shared_ptr. Or it is a
+// torch::jit::Module, a model that was defined in Python; forward() then returns an IValue:
+//
+//   torch::jit::Module model = torch::jit::load("model.pt");
+//   lockstep::DistributedDataParallel ddp(model);
+//   auto loss = torch::mse_loss(ddp(input).toTensor(), target);
 //
 // Train through ddp(input) or ddp->forward(input). The module's own forward (ddp.module()->forward()) is for
 // evaluation: gradients from it cannot be averaged, and the first one that arrives throws. Wrap the model when it is
@@ -20,9 +25,11 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "lockstep/ddp/gradient_synchronizer.h"
 #include "lockstep/ddp/output_tensors.h"
+#include "lockstep/ddp/wrapped_module.h"
 
 namespace lockstep {
 
@@ -32,16 +39,15 @@ class DistributedDataParallel {
   // Collective. Throws Error if the ranks' models differ.
   explicit DistributedDataParallel(M module, const DdpOptions& options = {})
       : module_(std::move(module)),
-        synchronizer_(std::make_unique<GradientSynchronizer>(named_tensors(module_->named_parameters()),
-                                                             named_tensors(module_->named_buffers()), options)) {}
+        synchronizer_(std::make_unique<GradientSynchronizer>(ModelView(*detail::module_in(module_)), options)) {}
 
   // Runs the module's forward() and synchronises around it. Takes any arguments; the result may be any type in which
   // output_tensors.h finds the tensors.
   template <typename... Inputs>
   auto forward(Inputs&&... inputs) {
-    synchronizer_->check_unchanged(named_tensors(module_->named_parameters()), named_tensors(module_->named_buffers()));
+    synchronizer_->check_unchanged(*detail::module_in(module_));
     synchronizer_->before_forward(sample_count(inputs...));
-    auto output = module_->forward(std::forward<Inputs>(inputs)...);
+    auto output = detail::call_forward(module_, std::forward<Inputs>(inputs)...);
     std::vector<at::Tensor> tensors;
     for_each_tensor(output, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
     synchronizer_->after_forward(tensors);
@@ -61,18 +67,27 @@ class DistributedDataParallel {
   const M& module() const { return module_; }
 
   // Those of the module, with the module's names.
-  auto parameters(bool recurse = true) const { return module_->parameters(recurse); }
-  auto named_parameters(bool recurse = true) const { return module_->named_parameters(recurse); }
-  auto buffers(bool recurse = true) const { return module_->buffers(recurse); }
-  auto named_buffers(bool recurse = true) const { return module_->named_buffers(recurse); }
-  auto modules(bool include_self = true) const { return module_->modules(include_self); }
-  auto children() const { return module_->children(); }
-  void train(bool on = true) { module_->train(on); }
-  void eval() { module_->eval(); }
-  bool is_training() const { return module_->is_training(); }
+  std::vector<at::Tensor> parameters(bool recurse = true) const {
+    return detail::as_vector(inner()->parameters(recurse));
+  }
+  auto named_parameters(bool recurse = true) const { return inner()->named_parameters(recurse); }
+  std::vector<at::Tensor> buffers(bool recurse = true) const { return detail::as_vector(inner()->buffers(recurse)); }
+  auto named_buffers(bool recurse = true) const { return inner()->named_buffers(recurse); }
+  template <typename... Arguments>
+  auto modules(Arguments... arguments) const {  // torch::nn: include_self
+    return inner()->modules(arguments...);
+  }
+  auto children() const { return inner()->children(); }
+  void train(bool on = true) { inner()->train(on); }
+  void eval() { inner()->eval(); }
+  bool is_training() const { return inner()->is_training(); }
   template <typename... Arguments>
   void zero_grad(Arguments... arguments) {  // LibTorch 2 has set_to_none
-    module_->zero_grad(arguments...);
+    if constexpr (detail::kIsTorchScript<M>) {
+      for (const at::Tensor& parameter : parameters()) parameter.mutable_grad().reset();
+    } else {
+      inner()->zero_grad(arguments...);
+    }
   }
 
   // Documented in gradient_synchronizer.h.
@@ -84,11 +99,15 @@ class DistributedDataParallel {
   void sync_buffers() { synchronizer_->sync_buffers(); }
   void verify_in_sync() { synchronizer_->verify_in_sync(); }
   void register_comm_hook(std::shared_ptr<CommHook> hook) { synchronizer_->register_comm_hook(std::move(hook)); }
+  StragglerReport stragglers() { return synchronizer_->stragglers(); }
   const DdpLoggingData& logging_data() const { return synchronizer_->logging_data(); }
   const std::shared_ptr<ProcessGroup>& process_group() const { return synchronizer_->process_group(); }
   GradientSynchronizer& synchronizer() { return *synchronizer_; }
 
  private:
+  auto* inner() { return detail::module_in(module_); }
+  auto* inner() const { return detail::module_in(module_); }
+
   M module_;
   std::unique_ptr<GradientSynchronizer> synchronizer_;
 };

@@ -1,12 +1,10 @@
 // GradientSynchronizer: DDP without a module. Keeps the parameters and buffers of all replicas equal.
 //
-// DistributedDataParallel wraps it around a module's forward(). Use it directly for TorchScript modules
-// and hand-written training loops:
+// DistributedDataParallel wraps it around a module's forward(). Use it directly for hand-written training loops:
 //
-//   lockstep::GradientSynchronizer sync(lockstep::named_tensors(module.named_parameters()),
-//                                       lockstep::named_tensors(module.named_buffers()));
+//   lockstep::GradientSynchronizer sync(*model);
 //   sync.before_forward(batch.size(0));
-//   auto output = module.forward({batch}).toTensor();
+//   auto output = model->encode(batch);
 //   sync.after_forward({output});
 //   loss(output).backward();        // gradients are averaged as they become ready
 //
@@ -26,10 +24,10 @@
 
 #include "lockstep/ddp/comm_hook.h"
 #include "lockstep/ddp/ddp_options.h"
+#include "lockstep/ddp/model_view.h"
+#include "lockstep/record/straggler.h"
 
 namespace lockstep {
-
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 struct JoinOptions {
   // Divide by the number of all ranks, so that late steps have less weight (PyTorch's default); false: by
@@ -44,6 +42,7 @@ class GradientSynchronizer {
  public:
   // Throws Error if the ranks' models differ (naming the parameter and both sides) or no parameter
   // needs a gradient.
+  explicit GradientSynchronizer(const ModelView& model, const DdpOptions& options = {});
   explicit GradientSynchronizer(NamedTensors parameters, NamedTensors buffers = {}, const DdpOptions& options = {});
   ~GradientSynchronizer();
   GradientSynchronizer(const GradientSynchronizer&) = delete;
@@ -60,7 +59,7 @@ class GradientSynchronizer {
   void after_forward(const std::vector<at::Tensor>& outputs);
   // Throws Error if the model's parameters and buffers are not the same tensors as at construction, naming the first
   // one that differs. DistributedDataParallel calls it in each forward.
-  void check_unchanged(const NamedTensors& parameters, const NamedTensors& buffers) const;
+  void check_unchanged(const ModelView& model) const;
 
   // This rank's number of samples in the next forward (sample_weighted).
   void set_sample_count(std::int64_t samples);
@@ -97,6 +96,10 @@ class GradientSynchronizer {
   // Replaces the all-reduce of buckets. Call it at most once, before the first backward.
   void register_comm_hook(std::shared_ptr<CommHook> hook);
 
+  // Which rank the others waited for in the latest steps, in which phase, and what it costs. Collective; the same
+  // report on all ranks. DdpOptions::straggler_report_every has it logged.
+  StragglerReport stragglers();
+
   const DdpLoggingData& logging_data() const;
   const std::shared_ptr<ProcessGroup>& process_group() const;
 
@@ -104,19 +107,5 @@ class GradientSynchronizer {
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-// From an OrderedDict (torch::nn) or TorchScript's lists of named values.
-template <typename Named>
-NamedTensors named_tensors(const Named& named) {
-  NamedTensors result;
-  for (const auto& item : named) {
-    if constexpr (requires { item.key(); }) {
-      result.emplace_back(item.key(), item.value());
-    } else {
-      result.emplace_back(item.name, item.value);
-    }
-  }
-  return result;
-}
 
 }  // namespace lockstep

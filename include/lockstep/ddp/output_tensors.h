@@ -16,6 +16,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -77,8 +78,12 @@ template <typename... Inputs>
 std::int64_t sample_count(const Inputs&... inputs) {
   std::int64_t count = -1;
   const auto look_at = [&count](const auto& input) {
-    if constexpr (std::is_base_of_v<at::Tensor, std::remove_cvref_t<decltype(input)>>) {
-      if (count < 0 && input.defined() && input.dim() > 0) count = input.size(0);
+    using Input = std::remove_cvref_t<decltype(input)>;
+    if constexpr (std::is_base_of_v<at::Tensor, Input> || std::is_same_v<Input, c10::IValue> ||
+                  std::is_same_v<Input, std::vector<c10::IValue>>) {
+      for_each_tensor(input, [&count](const at::Tensor& tensor) {
+        if (count < 0 && tensor.dim() > 0) count = tensor.size(0);
+      });
     }
   };
   (look_at(inputs), ...);

@@ -120,6 +120,6 @@ enum class Outcome : std::uint8_t {
 Outcome run(State& state, const std::function<void(Context&)>& train, const Options& options = {});
 
 // xxh3 of all parameters, in order: equal on all ranks after each commit.
-std::uint64_t hash_of_parameters(const torch::nn::Module& model);
+std::uint64_t hash_of_parameters(const ModelView& model);
 
 }  // namespace lockstep::elastic

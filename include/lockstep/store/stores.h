@@ -16,8 +16,9 @@ std::shared_ptr<Store> make_memory_store(const StoreLimits& limits = {});
 
 // In a file that all processes can open: on one host, or on a shared disk whose flock(2) works between hosts. Creates
 // the file (mode 0600) if there is none; its directory must exist. The file is a log of changes (docs/wire_format.md);
-// it only grows and is never deleted. Calls that wait poll it, at most every 20 ms. There are no last wills, because a
-// file cannot detect that a process ends. A file that is not a store is refused (protocol_error) and left unchanged.
+// when most of it is out of date, it is replaced by a shorter one. It is never deleted. Calls that wait poll it, at
+// most every 20 ms. There are no last wills, because a file cannot detect that a process ends. A file that is not a
+// store is refused (protocol_error) and left unchanged.
 std::shared_ptr<Store> open_file_store(const std::string& path, const StoreLimits& limits = {});
 
 // Client of a store server. Retries until the deadline while no process is listening on the port: the server may start

@@ -8,29 +8,28 @@
 
 #include "base/log.h"
 #include "base/net/handshake.h"
-#include "base/printable.h"
 #include "base/random.h"
 
 namespace lockstep {
 
 using handshake::MessageType;
 
-namespace {
-
-std::string_view advice(const Secret& secret) {
+std::string_view secret_advice(const Secret& secret) {
   return secret.empty()
              ? "no secret is set in this process: set LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE as in the other processes"
              : "use the same LOCKSTEP_SECRET in all processes of the job";
 }
 
+namespace {
+
 // The payload of the next message; a refusal becomes the error that it carries.
-Result<Bytes> receive_message(int fd, MessageType expected, Deadline deadline) {
+Result<Bytes> receive_message(Channel& channel, MessageType expected, Deadline deadline) {
   std::array<std::byte, handshake::kHeaderBytes> raw;
-  LOCKSTEP_RETURN_IF_ERROR(receive_all(fd, raw, deadline));
+  LOCKSTEP_RETURN_IF_ERROR(receive_all(channel, raw, deadline));
   const auto header = handshake::parse_header(raw);
   if (!header.ok()) return header.status();
   Bytes payload(header->payload_bytes);
-  LOCKSTEP_RETURN_IF_ERROR(receive_all(fd, payload, deadline));
+  LOCKSTEP_RETURN_IF_ERROR(receive_all(channel, payload, deadline));
   // Every version can read a refusal, so that a process of another version gets the reason.
   if (header->type == MessageType::refused) {
     const auto refusal = handshake::parse_refused(payload);
@@ -43,19 +42,21 @@ Result<Bytes> receive_message(int fd, MessageType expected, Deadline deadline) {
 
 // An acceptor that refuses may close the connection before all was sent to it: its refusal can still be
 // read then, and explains more than the broken connection.
-Status send_message(int fd, const Bytes& message, Deadline deadline) {
-  const Status sent = send_all(fd, message, deadline);
+Status send_message(Channel& channel, const Bytes& message, Deadline deadline) {
+  const Status sent = send_all(channel, message, deadline);
   if (sent.code() != StatusCode::peer_lost) return sent;
-  const auto refusal = receive_message(fd, MessageType::refused, deadline);
+  const auto refusal = receive_message(channel, MessageType::refused, deadline);
   return refusal.ok() || refusal.status().code() == StatusCode::peer_lost ? sent : refusal.status();
 }
 
-Status connect_handshake(int fd, const Secret& secret, const ConnectionIdentity& identity, Deadline deadline) {
+Status connect_handshake(Channel& channel, const Secret& secret, const ConnectionIdentity& identity,
+                         Deadline deadline) {
   handshake::Hello hello{.identity = identity};
   fill_random(hello.nonce);
-  LOCKSTEP_RETURN_IF_ERROR(send_message(fd, handshake::format_hello(hello), deadline));
+  hello.identity.group = handshake::group_tag(secret, hello.nonce, identity.group);
+  LOCKSTEP_RETURN_IF_ERROR(send_message(channel, handshake::format_hello(hello), deadline));
 
-  const auto payload = receive_message(fd, MessageType::challenge, deadline);
+  const auto payload = receive_message(channel, MessageType::challenge, deadline);
   if (!payload.ok()) return payload.status();
   const auto challenge = handshake::parse_challenge(*payload);
   if (!challenge.ok()) return challenge.status();
@@ -64,28 +65,30 @@ Status connect_handshake(int fd, const Secret& secret, const ConnectionIdentity&
   };
   if (!handshake::equal(mac(handshake::Side::acceptor), challenge->mac)) {
     return Status(StatusCode::unauthenticated,
-                  fmt::format("it did not prove that it has this job's secret; {}", advice(secret)));
+                  fmt::format("it did not prove that it has this job's secret; {}", secret_advice(secret)));
   }
-  LOCKSTEP_RETURN_IF_ERROR(send_message(fd, handshake::format_proof(mac(handshake::Side::connector)), deadline));
-  const auto accepted = receive_message(fd, MessageType::accepted, deadline);
+  LOCKSTEP_RETURN_IF_ERROR(send_message(channel, handshake::format_proof(mac(handshake::Side::connector)), deadline));
+  const auto accepted = receive_message(channel, MessageType::accepted, deadline);
   return accepted.status();
 }
 
 }  // namespace
 
-Status authenticate_as_connector(int fd, const Secret& secret, const ConnectionIdentity& identity, Deadline deadline) {
+Status authenticate_as_connector(Channel& channel, const Secret& secret, const ConnectionIdentity& identity,
+                                 Deadline deadline) {
   if (identity.role.size() > kMaxRoleBytes || identity.group.size() > kMaxGroupBytes) {
     return Status(StatusCode::invalid_argument,
                   fmt::format("connection role '{}' or group '{}' is longer than {} and {} bytes", identity.role,
                               identity.group, kMaxRoleBytes, kMaxGroupBytes));
   }
-  const std::string peer = peer_text(fd);
-  const Status status = connect_handshake(fd, secret, identity, deadline.earlier(Deadline::after(kHandshakeTimeout)));
+  const std::string peer = peer_text(channel.fd());
+  const Status status =
+      connect_handshake(channel, secret, identity, deadline.earlier(Deadline::after(kHandshakeTimeout)));
   return status.with_context(fmt::format("handshake with {} (role '{}')", peer, identity.role));
 }
 
-AcceptorHandshake::AcceptorHandshake(const Secret& secret, const IdentityCheck& check)
-    : secret_(secret), check_(check) {}
+AcceptorHandshake::AcceptorHandshake(const Secret& secret, const std::string& group, const IdentityCheck& check)
+    : secret_(secret), group_(group), check_(check) {}
 
 std::size_t AcceptorHandshake::wanted() const {
   if (state_ != State::in_progress) return 0;
@@ -120,7 +123,14 @@ Status AcceptorHandshake::take_hello(std::span<const std::byte> payload) {
   auto hello = handshake::parse_hello(payload);
   if (!hello.ok()) return hello.status();
   identity_ = std::move(hello->identity);
+  const std::string tag = std::exchange(identity_.group, group_);
   if (check_) LOCKSTEP_RETURN_IF_ERROR(check_(identity_));
+  const std::string expected = handshake::group_tag(secret_, hello->nonce, group_);
+  if (!handshake::equal(std::as_bytes(std::span(tag)), std::as_bytes(std::span(expected)))) {
+    return Status(StatusCode::unauthenticated,
+                  "it belongs to another group or generation, or has another secret; use the same LOCKSTEP_SECRET in "
+                  "all processes of the job");
+  }
   handshake::Challenge challenge;
   fill_random(challenge.nonce);
   const auto mac = [&](handshake::Side side) {
@@ -147,34 +157,6 @@ Status AcceptorHandshake::take_proof(std::span<const std::byte> payload) {
 }
 
 Bytes format_refusal(const Status& reason) { return handshake::format_refused(reason); }
-
-namespace {
-
-Status accept_handshake(int fd, AcceptorHandshake& handshake, Deadline deadline) {
-  std::array<std::byte, handshake::kHeaderBytes + handshake::kMaxPayloadBytes> buffer;
-  while (handshake.state() == AcceptorHandshake::State::in_progress) {
-    const auto wanted = std::span(buffer).first(handshake.wanted());
-    LOCKSTEP_RETURN_IF_ERROR(receive_all(fd, wanted, deadline));
-    handshake.feed(wanted);
-    const Status sent = send_all(fd, handshake.take_output(), deadline);
-    if (!sent.ok() && handshake.state() != AcceptorHandshake::State::refused) return sent;
-  }
-  return handshake.refusal();
-}
-
-}  // namespace
-
-Result<ConnectionIdentity> authenticate_as_acceptor(int fd, const Secret& secret, const IdentityCheck& check,
-                                                    Deadline deadline) {
-  const std::string peer = peer_text(fd);
-  AcceptorHandshake handshake(secret, check);
-  Status status = accept_handshake(fd, handshake, deadline.earlier(Deadline::after(kHandshakeTimeout)));
-  if (status.ok()) return handshake.identity();
-  status = status.with_context(
-      fmt::format("refused a connection from {} (role '{}')", peer, printable(handshake.identity().role)));
-  log_warn("{}", status.message());
-  return status;
-}
 
 Status may_bind(const SocketAddress& address, const Secret& secret) {
   if (!secret.empty() || address.is_loopback()) return {};

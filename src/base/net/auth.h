@@ -8,10 +8,11 @@
 //                                        <--  accepted | refused{reason}
 //
 // Each HMAC covers a direction label, both nonces and the identity, so that an answer cannot be
-// replayed on another connection, reflected, or used for another role, rank or group. Without a
-// secret the same messages are exchanged with an empty key: identities and versions are still
-// checked, but nothing is proven; callers must then stay on loopback (may_bind).
-// Byte layout: docs/wire_format.md. Comparison is in constant time.
+// replayed on another connection, reflected, or used for another role, rank or group. The hello
+// carries a keyed hash of the group, not its name. Between hosts the messages travel inside an
+// encrypted channel: connect_channel.h, accept_channel.h. Without a secret the same messages are exchanged with an
+// empty key: identities and versions are still checked, but nothing is proven; callers must then stay on loopback
+// (may_bind). Byte layout: docs/wire_format.md. Comparison is in constant time.
 #pragma once
 
 #include <chrono>
@@ -19,8 +20,11 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/codec.h"
+#include "base/net/channel.h"
+#include "base/net/connection_identity.h"
 #include "base/net/socket.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/secret.h"
@@ -30,32 +34,15 @@ namespace lockstep {
 
 inline constexpr std::chrono::seconds kHandshakeTimeout{5};
 
-// Longer roles and groups are refused.
-inline constexpr std::size_t kMaxRoleBytes = 32;
-inline constexpr std::size_t kMaxGroupBytes = 512;
-
-// Which process connects, and for what purpose. The HMAC covers all fields.
-struct ConnectionIdentity {
-  std::string role;   // "store", "control", "p2p", "data"
-  std::string group;  // unique id of the group's generation; empty for the store
-  std::int32_t from_rank = -1;
-  std::int32_t to_rank = -1;
-  std::uint32_t index = 0;  // which of several connections of this role
-
-  friend bool operator==(const ConnectionIdentity&, const ConnectionIdentity&) = default;
-};
-
 // Connector's side. Blocks until done or min(deadline, 5 s). unauthenticated: the two ends do not
 // share a secret; protocol_error: the other end is not Lockstep, or another version; otherwise
 // the code and reason with which the acceptor refused.
-Status authenticate_as_connector(int fd, const Secret& secret, const ConnectionIdentity& identity, Deadline deadline);
+Status authenticate_as_connector(Channel& channel, const Secret& secret, const ConnectionIdentity& identity,
+                                 Deadline deadline);
 
-// Acceptor's side: `check` sees the announced identity before any proof is made and returns an
-// error to refuse it (the reason is sent to the connector). Returns the proven identity. A refusal
-// is logged with the peer's address.
+// Sees the announced identity before any proof is made and returns an error to refuse it (the reason is sent to the
+// connector).
 using IdentityCheck = std::function<Status(const ConnectionIdentity&)>;
-Result<ConnectionIdentity> authenticate_as_acceptor(int fd, const Secret& secret, const IdentityCheck& check,
-                                                    Deadline deadline);
 
 // The acceptor's side without blocking, for servers that poll: feed it what arrives, send its
 // output. Nothing else may be read from or written to the connection until the handshake has ended. The caller
@@ -64,8 +51,8 @@ class AcceptorHandshake {
  public:
   enum class State { in_progress, accepted, refused };
 
-  // Both references must outlive this.
-  AcceptorHandshake(const Secret& secret, const IdentityCheck& check);
+  // Accepts connections to `group` only. The references must outlive this.
+  AcceptorHandshake(const Secret& secret, const std::string& group, const IdentityCheck& check);
 
   // How many bytes to read next, at most: never beyond the end of the handshake. 0 once it ended.
   std::size_t wanted() const;
@@ -75,6 +62,8 @@ class AcceptorHandshake {
   Bytes take_output() { return std::exchange(output_, {}); }
 
   State state() const { return state_; }
+  // The hello was right, and the challenge was made.
+  bool challenged() const { return challenged_; }
   // Announced by the connector; proven only once accepted.
   const ConnectionIdentity& identity() const { return identity_; }
   // Why it was refused.
@@ -85,6 +74,7 @@ class AcceptorHandshake {
   Status take_proof(std::span<const std::byte> payload);
 
   const Secret& secret_;
+  const std::string& group_;
   const IdentityCheck& check_;
   State state_ = State::in_progress;
   bool challenged_ = false;
@@ -94,6 +84,9 @@ class AcceptorHandshake {
   Bytes expected_proof_;
   Status refusal_;
 };
+
+// What to do about a secret that is missing or wrong, seen from a process that has `secret`.
+std::string_view secret_advice(const Secret& secret);
 
 // The bytes with which an acceptor refuses a connection for its own reason (too many connections, for
 // example) before reading anything.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -10,13 +11,17 @@
 #include <fstream>
 #include <thread>
 
+#include "base/net/accept_channel.h"
+#include "base/net/connect_channel.h"
 #include "base/net/handshake.h"
+#include "base/net/resolve.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
 using handshake::MessageType;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const ConnectionIdentity kIdentity{"data", "group-1", 2, 5, 1};
@@ -25,6 +30,17 @@ std::pair<UniqueFd, UniqueFd> socket_pair() {
   int fds[2];
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
   return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+// Runs the acceptor's side to its end.
+Result<ConnectionIdentity> accept(UniqueFd fd, const Secret& secret, const IdentityCheck& check, Deadline deadline) {
+  const AcceptRules rules{.secret = secret, .group = kIdentity.group, .keys = LinkKeyRing(secret, {kIdentity})};
+  ChannelAcceptor acceptor(std::move(fd), rules, check);
+  while (!acceptor.accepted()) {
+    LOCKSTEP_RETURN_IF_ERROR(wait_ready(acceptor.fd(), POLLIN, deadline));
+    LOCKSTEP_RETURN_IF_ERROR(acceptor.advance());
+  }
+  return acceptor.identity();
 }
 
 struct Outcome {
@@ -36,11 +52,10 @@ Outcome shake(const Secret& connector, const Secret& acceptor, const IdentityChe
   auto [left, right] = socket_pair();
   Status connected;
   std::thread thread([&, &end = left] {
-    connected = authenticate_as_connector(end.get(), connector, kIdentity, Deadline::after(5s));
-    end.reset();
+    connected =
+        connect_channel(std::move(end), connector, kIdentity, EncryptionPolicy::all, Deadline::after(5s)).status();
   });
-  auto accepted = authenticate_as_acceptor(right.get(), acceptor, check, Deadline::after(5s));
-  right.reset();
+  auto accepted = accept(std::move(right), acceptor, check, Deadline::after(5s));
   thread.join();
   return {connected, std::move(accepted)};
 }
@@ -76,9 +91,8 @@ TEST(Handshake, ReportsTheReasonOfTheCheckToTheConnector) {
 
 TEST(Handshake, EndsAtTheDeadlineWithASilentPeer) {
   auto [left, right] = socket_pair();
-  EXPECT_EQ(authenticate_as_acceptor(right.get(), Secret("s"), {}, Deadline::after(20ms)).status().code(),
-            StatusCode::timed_out);
-  EXPECT_EQ(authenticate_as_connector(left.get(), Secret("s"), kIdentity, Deadline::after(20ms)).code(),
+  Channel channel(std::move(left));
+  EXPECT_EQ(authenticate_as_connector(channel, Secret("s"), kIdentity, Deadline::after(20ms)).code(),
             StatusCode::timed_out);
 }
 
@@ -86,7 +100,7 @@ TEST(Handshake, EndsAtTheDeadlineWithASilentPeer) {
 class Acceptor {
  public:
   explicit Acceptor(Secret secret, IdentityCheck check = {})
-      : secret_(std::move(secret)), check_(std::move(check)), handshake_(secret_, check_) {}
+      : secret_(std::move(secret)), check_(std::move(check)), handshake_(secret_, kIdentity.group, check_) {}
   // One byte at a time: as slow as a peer can be.
   Bytes feed(const Bytes& message) {
     Bytes output;
@@ -98,7 +112,8 @@ class Acceptor {
     }
     return output;
   }
-  handshake::Challenge challenge(const handshake::Hello& hello) {
+  handshake::Challenge challenge(handshake::Hello hello) {
+    hello.identity.group = handshake::group_tag(secret_, hello.nonce, hello.identity.group);
     const Bytes answer = feed(handshake::format_hello(hello));
     return handshake::parse_challenge(std::span(answer).subspan(handshake::kHeaderBytes)).value();
   }
@@ -157,10 +172,22 @@ TEST(AcceptorHandshake, NamesBothVersions) {
   Acceptor acceptor(Secret("s"));
   const Bytes answer = acceptor.feed(hello);
   EXPECT_THAT(acceptor.state().refusal().message(), HasSubstr("wire version 9"));
-  EXPECT_THAT(acceptor.state().refusal().message(), HasSubstr("version 2"));
+  EXPECT_THAT(acceptor.state().refusal().message(), HasSubstr("version 3"));
   const auto refusal = handshake::parse_refused(std::span(answer).subspan(handshake::kHeaderBytes));
   ASSERT_TRUE(refusal.ok());
   EXPECT_EQ(refusal->status.code(), StatusCode::protocol_error);
+}
+
+TEST(AcceptorHandshake, RefusesAnotherGroupAndDoesNotDiscloseItsOwn) {
+  handshake::Hello hello{.identity = kIdentity};
+  hello.identity.group = handshake::group_tag(Secret("s"), hello.nonce, "group-2");
+  const Bytes message = handshake::format_hello(hello);
+  const std::string sent(reinterpret_cast<const char*>(message.data()), message.size());
+  EXPECT_EQ(sent.find("group-"), std::string::npos);
+  Acceptor acceptor(Secret("s"));
+  const Bytes answer = acceptor.feed(message);
+  EXPECT_EQ(acceptor.state().refusal().code(), StatusCode::unauthenticated);
+  EXPECT_EQ(acceptor.state().refusal().message().find("group-1"), std::string::npos);
 }
 
 TEST(AcceptorHandshake, RefusesGarbageAndOversizeAtTheHeader) {
@@ -180,9 +207,12 @@ TEST(AcceptorHandshake, RefusesGarbageAndOversizeAtTheHeader) {
 TEST(Connector, RefusesAnAcceptorThatReflectsItsOwnNonce) {
   auto [left, right] = socket_pair();
   Status status;
-  std::thread connector(
-      [&, fd = left.get()] { status = authenticate_as_connector(fd, Secret("s"), kIdentity, Deadline::after(5s)); });
-  Bytes hello(handshake::format_hello({.identity = kIdentity}).size());
+  std::thread connector([&, channel = Channel(std::move(left))]() mutable {
+    status = authenticate_as_connector(channel, Secret("s"), kIdentity, Deadline::after(5s));
+  });
+  ConnectionIdentity on_the_wire = kIdentity;
+  on_the_wire.group = std::string(handshake::kMacBytes, 'x');
+  Bytes hello(handshake::format_hello({.identity = on_the_wire}).size());
   ASSERT_TRUE(receive_all(right.get(), hello, Deadline::after(5s)).ok());
   const auto parsed = handshake::parse_hello(std::span(hello).subspan(handshake::kHeaderBytes));
   ASSERT_TRUE(parsed.ok());
@@ -200,7 +230,8 @@ TEST(Connector, ReportsARefusalThatWasSentBeforeItsHello) {
       send_all(right.get(), format_refusal(Status(StatusCode::resource_exhausted, "too many")), Deadline::after(5s))
           .ok());
   right.reset();
-  const Status status = authenticate_as_connector(left.get(), Secret("s"), kIdentity, Deadline::after(5s));
+  Channel channel(std::move(left));
+  const Status status = authenticate_as_connector(channel, Secret("s"), kIdentity, Deadline::after(5s));
   EXPECT_EQ(status.code(), StatusCode::resource_exhausted);
   EXPECT_THAT(status.message(), HasSubstr("too many"));
 }
@@ -219,8 +250,9 @@ class Environment : public ::testing::Test {
 
 TEST_F(Environment, GivesTheSecretOrNone) {
   EXPECT_TRUE(Secret::from_environment()->empty());
-  set("LOCKSTEP_SECRET", "abc");
-  EXPECT_EQ(Secret::from_environment()->key(), "abc");
+  const std::string key = "0123456789abcdef0123456789abcdef";
+  set("LOCKSTEP_SECRET", key);
+  EXPECT_EQ(Secret::from_environment()->key(), key);
   set("LOCKSTEP_SECRET_FILE", "/x");
   EXPECT_THAT(Secret::from_environment().status().message(), HasSubstr("both"));
   ::unsetenv("LOCKSTEP_SECRET_FILE");
@@ -230,14 +262,44 @@ TEST_F(Environment, GivesTheSecretOrNone) {
 
 TEST_F(Environment, ReadsASecretFileThatOnlyItsOwnerCanRead) {
   const auto path = std::filesystem::temp_directory_path() / ("lockstep-secret-" + std::to_string(::getpid()));
-  std::ofstream(path) << "from a file\n";
+  const std::string key = "fedcba9876543210fedcba9876543210";
+  std::ofstream(path) << key << "\n";
   set("LOCKSTEP_SECRET_FILE", path);
   ::chmod(path.c_str(), 0600);
-  EXPECT_EQ(Secret::from_environment()->key(), "from a file");
+  EXPECT_EQ(Secret::from_environment()->key(), key);
   ::chmod(path.c_str(), 0644);
   EXPECT_THAT(Secret::from_environment().status().message(), HasSubstr("0644"));
   std::filesystem::remove(path);
   EXPECT_THAT(Secret::from_environment().status().message(), HasSubstr(path.string()));
+}
+
+TEST_F(Environment, RefusesASecretThatCanBeGuessed) {
+  set("LOCKSTEP_SECRET", std::string(31, 'a'));
+  const Status status = Secret::from_environment().status();
+  EXPECT_EQ(status.code(), StatusCode::invalid_argument);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("31 characters"), HasSubstr("od -An -N32 -tx1 /dev/urandom")));
+  ::unsetenv("LOCKSTEP_SECRET");
+  const auto path = std::filesystem::temp_directory_path() / ("lockstep-secret-" + std::to_string(::getpid()));
+  std::ofstream(path) << "open sesame\n";
+  ::chmod(path.c_str(), 0600);
+  set("LOCKSTEP_SECRET_FILE", path);
+  EXPECT_THAT(Secret::from_environment().status().message(), HasSubstr("11 characters"));
+  std::filesystem::remove(path);
+}
+
+TEST_F(Environment, TheSecretIsTakenFromTheEnvironmentAndKeptForLaterCalls) {
+  const std::string key = "0123456789abcdef0123456789abcdef";
+  set("LOCKSTEP_SECRET", key);
+  EXPECT_EQ(Secret::from_environment()->key(), key);
+  const std::string left = std::getenv("LOCKSTEP_SECRET");
+  EXPECT_EQ(left, "(taken by process " + std::to_string(::getpid()) + ")");
+  EXPECT_EQ(Secret::from_environment()->key(), key) << "for the next group";
+  ::unsetenv("LOCKSTEP_SECRET");
+  EXPECT_TRUE(Secret::from_environment()->empty());
+  set("LOCKSTEP_SECRET", "(taken by process 1)");
+  EXPECT_THAT(Secret::from_environment().status().message(), HasSubstr("set LOCKSTEP_SECRET_FILE"));
+  set("LOCKSTEP_SECRET", "another0another0another0another0");
+  EXPECT_EQ(Secret::from_environment()->key(), "another0another0another0another0");
 }
 
 TEST_F(Environment, WithoutASecretOnlyLoopbackMayBeBound) {

@@ -10,23 +10,6 @@ namespace {
 
 constexpr std::size_t kMaxPassedFds = 16;
 
-IoResult from_errno() {
-  IoResult result;
-  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
-    result.would_block = true;
-  } else if (errno == ENOBUFS || errno == ENOMEM || errno == ETOOMANYREFS) {
-    // The kernel is short of memory, or too many descriptors are in flight. Polling would not wait for it to pass.
-    result.would_block = true;
-    result.short_of_memory = true;
-  } else if (errno == EPIPE || errno == ECONNRESET) {
-    result.closed = true;
-    result.error = errno;
-  } else {
-    result.error = errno;
-  }
-  return result;
-}
-
 }  // namespace
 
 IoResult send_some(int socket, std::span<const std::byte> bytes, int passed_fd) {
@@ -45,7 +28,7 @@ IoResult send_some(int socket, std::span<const std::byte> bytes, int passed_fd) 
     std::memcpy(CMSG_DATA(header), &passed_fd, sizeof(int));
   }
   const ssize_t sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (sent < 0) return from_errno();
+  if (sent < 0) return io_result_of_errno(errno);
   return IoResult{.bytes = static_cast<std::size_t>(sent)};
 }
 
@@ -58,7 +41,7 @@ IoResult receive_some(int socket, std::span<std::byte> bytes, std::vector<Unique
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
   const ssize_t received = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (received < 0) return from_errno();
+  if (received < 0) return io_result_of_errno(errno);
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);

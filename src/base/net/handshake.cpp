@@ -155,6 +155,33 @@ Result<Refusal> parse_refused(std::span<const std::byte> payload) {
   return Refusal{Status(static_cast<StatusCode>(code), printable(reason))};
 }
 
+namespace {
+
+Mac hmac(const Secret& secret, const Bytes& bytes) {
+  Mac mac{};
+  unsigned size = 0;
+  if (::HMAC(EVP_sha256(), secret.key().data(), static_cast<int>(secret.key().size()),
+             reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+             reinterpret_cast<unsigned char*>(mac.data()), &size) == nullptr ||
+      size != mac.size()) {
+    log_error("HMAC-SHA256 failed in OpenSSL; no connection can be authenticated");
+    std::abort();
+  }
+  return mac;
+}
+
+}  // namespace
+
+std::string group_tag(const Secret& secret, const Nonce& connector, const std::string& group) {
+  if (group.empty()) return {};
+  ByteWriter writer;
+  writer.put_string("lockstep group");
+  writer.put_bytes(connector);
+  writer.put_string(group);
+  const Mac mac = hmac(secret, writer.bytes());
+  return {reinterpret_cast<const char*>(mac.data()), mac.size()};
+}
+
 Mac compute_mac(const Secret& secret, Side side, const Nonce& connector, const Nonce& acceptor,
                 const ConnectionIdentity& identity) {
   ByteWriter writer;
@@ -164,16 +191,7 @@ Mac compute_mac(const Secret& secret, Side side, const Nonce& connector, const N
   writer.put_bytes(connector);
   writer.put_bytes(acceptor);
   put_identity(writer, identity);
-  const auto* data = reinterpret_cast<const unsigned char*>(writer.bytes().data());
-  Mac mac{};
-  unsigned size = 0;
-  if (::HMAC(EVP_sha256(), secret.key().data(), static_cast<int>(secret.key().size()), data, writer.bytes().size(),
-             reinterpret_cast<unsigned char*>(mac.data()), &size) == nullptr ||
-      size != mac.size()) {
-    log_error("HMAC-SHA256 failed in OpenSSL; no connection can be authenticated");
-    std::abort();
-  }
-  return mac;
+  return hmac(secret, writer.bytes());
 }
 
 bool equal(std::span<const std::byte> a, std::span<const std::byte> b) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/codec.h"
 #include "base/net/auth.h"
@@ -16,7 +17,7 @@
 namespace lockstep::handshake {
 
 // The version of the handshake and of everything that follows on the connection.
-inline constexpr std::uint16_t kWireVersion = 2;
+inline constexpr std::uint16_t kWireVersion = 3;
 inline constexpr std::uint32_t kMagic = 0x504B534C;  // "LSKP"
 inline constexpr std::size_t kHeaderBytes = 12;
 inline constexpr std::size_t kMaxPayloadBytes = 1024;
@@ -41,7 +42,7 @@ Status check_header(const Header& header, MessageType expected);
 
 struct Hello {
   Nonce nonce{};
-  ConnectionIdentity identity;
+  ConnectionIdentity identity;  // with the group_tag() in place of the group
 };
 struct Challenge {
   Nonce nonce{};
@@ -69,6 +70,9 @@ Result<Refusal> parse_refused(std::span<const std::byte> payload);
 enum class Side : std::uint8_t { connector = 1, acceptor = 2 };
 Mac compute_mac(const Secret& secret, Side side, const Nonce& connector, const Nonce& acceptor,
                 const ConnectionIdentity& identity);
+// What the hello carries instead of the group: without the secret, it does not tell which group it is, nor whether two
+// connections belong to the same one. Empty if the group is.
+std::string group_tag(const Secret& secret, const Nonce& connector, const std::string& group);
 // In constant time.
 bool equal(std::span<const std::byte> a, std::span<const std::byte> b);
 

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/net/auth.h"
 #include "base/net/handshake.h"
@@ -37,7 +38,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
   static const Secret secret("fuzz");
   static const IdentityCheck check;
-  AcceptorHandshake acceptor(secret, check);
+  static const std::string group;
+  AcceptorHandshake acceptor(secret, group, check);
   feed(acceptor, bytes.first(size / 2));
   feed(acceptor, bytes.subspan(size / 2));
   // No input proves the secret by chance.

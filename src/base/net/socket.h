@@ -35,10 +35,6 @@ struct SocketAddress {
   std::string to_string() const;
 };
 
-// All addresses of `host` (a name, IPv4, or IPv6 with or without brackets), in getaddrinfo's
-// order. Unresolvable: unavailable, naming host and resolver's reason.
-Result<std::vector<SocketAddress>> resolve(const std::string& host, std::uint16_t port);
-
 // "host:port", "[v6]:port". The error names the text and what was expected.
 struct HostPort {
   std::string host;

@@ -1,6 +1,5 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/un.h>
 
@@ -10,6 +9,7 @@
 #include <string_view>
 
 #include "base/net/socket.h"
+#include "base/printable.h"
 
 namespace lockstep {
 namespace {
@@ -24,8 +24,9 @@ std::string unix_text(const SocketAddress& address) {
   const std::size_t header = offsetof(sockaddr_un, sun_path);
   if (address.length <= header) return "unix:(unnamed)";
   const std::string_view path(un.sun_path, address.length - header);
-  if (path.front() == '\0') return fmt::format("unix:@{}", path.substr(1));
-  return fmt::format("unix:{}", path.data());
+  // The process at the other end chooses its name.
+  if (path.front() == '\0') return fmt::format("unix:@{}", printable(path.substr(1)));
+  return fmt::format("unix:{}", printable(path.data()));
 }
 
 }  // namespace
@@ -68,35 +69,6 @@ std::string SocketAddress::to_string() const {
     case AF_INET6: return fmt::format("[{}]:{}", host(), port());
     default: return "(no address)";
   }
-}
-
-Result<std::vector<SocketAddress>> resolve(const std::string& host, std::uint16_t port) {
-  std::string name = host;
-  if (name.size() >= 2 && name.front() == '[' && name.back() == ']') name = name.substr(1, name.size() - 2);
-  if (name.empty()) return Status(StatusCode::invalid_argument, "the host name to resolve is empty");
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = ::getaddrinfo(name.c_str(), nullptr, &hints, &found); error != 0) {
-    const std::string reason = error == EAI_SYSTEM ? errno_text(errno) : ::gai_strerror(error);
-    return Status(StatusCode::unavailable,
-                  fmt::format("cannot resolve host '{}': {}; check the name, or use an address", host, reason));
-  }
-  std::vector<SocketAddress> addresses;
-  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-    if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
-    SocketAddress address;
-    std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
-    address.length = entry->ai_addrlen;
-    address.set_port(port);
-    addresses.push_back(address);
-  }
-  ::freeaddrinfo(found);
-  if (addresses.empty()) {
-    return Status(StatusCode::unavailable, fmt::format("host '{}' has no IPv4 or IPv6 address", host));
-  }
-  return addresses;
 }
 
 Result<HostPort> parse_host_port(const std::string& text) {

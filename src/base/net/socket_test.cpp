@@ -8,6 +8,7 @@
 
 #include <thread>
 
+#include "base/net/resolve.h"
 #include "base/random.h"
 #include "support/reserved_port.h"
 

@@ -93,14 +93,15 @@ class Staged {
     const std::size_t begin = std::min(whole.count, index * segment_elements_);
     return ElementRange{whole.begin + begin, std::min(segment_elements_, whole.count - begin)};
   }
-  SharedArea& area(std::size_t rank) { return context_.host.area(static_cast<int>(rank)); }
+  std::byte* staging(std::size_t rank) const { return context_.host.staging(static_cast<int>(rank)); }
 
   void copy_in(std::size_t index) {
     for (std::size_t owner = 0; owner < ranks_; ++owner) {
       if (owner == me_) continue;
       const ElementRange range = segment(owner, index);
       if (range.count == 0) continue;
-      copy_bytes(layout_.slot(area(me_), index, owner), call_.input + range.begin * element_, range.count * element_);
+      copy_bytes(layout_.slot(staging(me_), index, owner), call_.input + range.begin * element_,
+                 range.count * element_);
     }
   }
 
@@ -109,9 +110,9 @@ class Staged {
     if (range.count == 0) return;
     RankArray<const std::byte*> sources(ranks_);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      sources[rank] = rank == me_ ? call_.input + range.begin * element_ : layout_.slot(area(rank), index, me_);
+      sources[rank] = rank == me_ ? call_.input + range.begin * element_ : layout_.slot(staging(rank), index, me_);
     }
-    std::byte* result = layout_.slot(area(me_), index, me_);
+    std::byte* result = layout_.slot(staging(me_), index, me_);
     // Block by block, so that what was just reduced is still in the first-level cache when
     // non-temporal stores copy it to the staging memory.
     const bool keep = receives_result(call_, static_cast<int>(me_));
@@ -134,7 +135,7 @@ class Staged {
       if (owner == me_) continue;
       const ElementRange range = segment(owner, index);
       if (range.count == 0) continue;
-      std::memcpy(call_.output + range.begin * element_, layout_.slot(area(owner), index, owner),
+      std::memcpy(call_.output + range.begin * element_, layout_.slot(staging(owner), index, owner),
                   range.count * element_);
     }
   }

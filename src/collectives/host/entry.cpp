@@ -5,6 +5,9 @@
 namespace lockstep {
 namespace {
 
+// In place, every rank maps the memory of every other one. With more ranks than this, that takes longer than staging.
+constexpr int kInPlaceRanks = 64;
+
 void fill(Announcement& slot, const OpDescriptor& op) {
   slot.root = op.root;
   slot.count = op.count;
@@ -51,21 +54,21 @@ Status host_announce_payload(const CollectiveCall& call, CollectiveContext& cont
   context.host.prepare_payload(largest > kSameLinePayload ? payload.size() : 0);
   fill(slot, call.descriptor);
   if (!payload.empty()) {
-    std::memcpy(largest <= kSameLinePayload ? slot.small_payload : slot.payload, payload.data(), payload.size());
+    std::memcpy(largest <= kSameLinePayload ? slot.small_payload : context.host.next_payload(), payload.data(),
+                payload.size());
   }
   return publish_and_compare(call, context);
 }
 
 const std::byte* announced_payload(const CollectiveContext& context, int local, std::size_t largest) {
-  const auto& slot = context.host.announcement(local);
-  return largest <= kSameLinePayload ? slot.small_payload : slot.payload;
+  return largest <= kSameLinePayload ? context.host.announcement(local).small_payload : context.host.payload(local);
 }
 
 Status host_announce_memory(const CollectiveCall& call, CollectiveContext& context, std::size_t input_bytes,
                             std::size_t output_bytes, bool hide) {
   MemoryRef input;
   MemoryRef output;
-  if (!hide) {
+  if (!hide && context.host.local_size() <= kInPlaceRanks) {
     if (call.input != nullptr) input = context.host.find(call.input, input_bytes);
     if (call.output != nullptr) output = context.host.find(call.output, output_bytes);
   }

@@ -110,8 +110,9 @@ class Pull {
       if (step < segments && provides(me_)) copy_in(layout, step);
       if (step > 0) {
         const std::size_t begin = (step - 1) * segment_bytes;
-        pull(begin, std::min(segment_bytes, longest - begin),
-             [&](int rank) -> const std::byte* { return layout.slot(context_.host.area(rank), step - 1, my_chunk); });
+        pull(begin, std::min(segment_bytes, longest - begin), [&](int rank) -> const std::byte* {
+          return layout.slot(context_.host.staging(rank), step - 1, my_chunk);
+        });
       }
       if (step < segments) LOCKSTEP_RETURN_IF_ERROR(host_synchronise(context_));
     }
@@ -123,7 +124,7 @@ class Pull {
     const std::size_t size = chunk_bytes(me_);
     if (begin >= size) return;
     for (std::size_t chunk = 0; chunk < chunks(); ++chunk) {
-      copy_bytes(layout.slot(context_.host.area(me_), step, chunk), call_.input + chunk * size + begin,
+      copy_bytes(layout.slot(context_.host.staging(me_), step, chunk), call_.input + chunk * size + begin,
                  std::min(layout.segment_bytes(), size - begin));
     }
   }

@@ -20,8 +20,9 @@ class StagingLayout {
 
   // The size of a slot: bytes of one chunk that a step moves.
   std::size_t segment_bytes() const { return segment_bytes_; }
-  std::byte* slot(SharedArea& area, std::size_t step, std::size_t index) const {
-    return area.staging + ((step % 2) * slots_ + index) * segment_bytes_;
+  // `staging`: a rank's staging memory.
+  std::byte* slot(std::byte* staging, std::size_t step, std::size_t index) const {
+    return staging + ((step % 2) * slots_ + index) * segment_bytes_;
   }
 
  private:

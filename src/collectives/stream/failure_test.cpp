@@ -80,7 +80,7 @@ class StreamToTest : public ::testing::Test {
  protected:
   StreamToTest() : stop_fd_(::eventfd(0, EFD_CLOEXEC)) {
     auto [ours, theirs] = stream_test::connected_pair(stream_test::LinkKind::tcp);
-    std::vector<std::vector<UniqueFd>> connections(2);
+    std::vector<std::vector<Channel>> connections(2);
     connections[1].push_back(std::move(ours));
     streams_ = std::make_unique<StreamTransport>(0, std::move(connections));
     theirs_ = std::move(theirs);

@@ -18,6 +18,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/net/resolve.h"
 #include "base/net/socket.h"
 #include "collectives/stream/algorithms.h"
 
@@ -72,7 +73,7 @@ class StreamTestGroup {
  public:
   explicit StreamTestGroup(const GroupSetup& setup) : stop_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     const auto n = static_cast<std::size_t>(setup.size);
-    std::vector<std::vector<std::vector<UniqueFd>>> connections(n);
+    std::vector<std::vector<std::vector<Channel>>> connections(n);
     for (auto& of_rank : connections) of_rank.resize(n);
     for (std::size_t a = 0; a < n; ++a) {
       for (std::size_t b = a + 1; b < n; ++b) {

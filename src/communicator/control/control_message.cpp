@@ -6,7 +6,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x5443'4b4c;  // "LKCT"
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 constexpr std::size_t kMaxReason = kMaxControlPayload - 64;
 
 void put_descriptor(ByteWriter& writer, const OpDescriptor& op) {
@@ -35,22 +35,61 @@ OpDescriptor get_descriptor(ByteReader& reader) {
 
 struct PayloadWriter {
   ByteWriter& writer;
-  void operator()(const Heartbeat& message) const {
-    writer.put(message.completed);
-    writer.put(static_cast<std::uint8_t>(message.waiting.has_value()));
-    if (message.waiting) put_descriptor(writer, *message.waiting);
-  }
+  void operator()(const Heartbeat&) const {}
+  void operator()(const ProgressChanged&) const {}
   void operator()(const Abort& message) const {
     writer.put(static_cast<std::uint8_t>(message.reason.code()));
     writer.put_string(std::string_view(message.reason.message()).substr(0, kMaxReason));
   }
-  void operator()(const Goodbye& message) const { writer.put(message.completed); }
-  void operator()(const RegionAdded& message) const {
-    writer.put(message.id);
+  void operator()(const ProgressReport& message) const {
+    writer.put(static_cast<std::uint32_t>(message.ranks.size()));
+    for (const RankReport& report : message.ranks) {
+      writer.put(report.rank);
+      writer.put(report.version);
+      writer.put(report.completed);
+      writer.put(static_cast<std::uint8_t>(report.left));
+      writer.put(static_cast<std::uint8_t>(report.waiting.has_value()));
+      if (report.waiting) put_descriptor(writer, *report.waiting);
+    }
+  }
+  void operator()(const RegionRequest& message) const { put_region(message); }
+  void operator()(const RegionGrant& message) const {
+    put_region(message);
     writer.put(message.bytes);
   }
-  void operator()(const RegionDropped& message) const { writer.put(message.id); }
+  void operator()(const RegionDropped& message) const { put_region(message); }
+
+  template <typename Message>
+  void put_region(const Message& message) const {
+    writer.put(message.from);
+    writer.put(message.to);
+    writer.put(message.id);
+  }
 };
+
+template <typename Message>
+Message parse_region(ByteReader& reader) {
+  Message message;
+  message.from = reader.get<std::int32_t>();
+  message.to = reader.get<std::int32_t>();
+  message.id = reader.get<std::uint32_t>();
+  return message;
+}
+
+ControlMessage parse_progress(ByteReader& reader) {
+  ProgressReport message;
+  const auto count = reader.get<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && reader.ok(); ++i) {
+    RankReport report;
+    report.rank = reader.get<std::int32_t>();
+    report.version = reader.get<std::uint32_t>();
+    report.completed = reader.get<std::uint64_t>();
+    report.left = reader.get<std::uint8_t>() != 0;
+    if (reader.get<std::uint8_t>() != 0) report.waiting = get_descriptor(reader);
+    message.ranks.push_back(report);
+  }
+  return message;
+}
 
 ControlMessage parse_abort(ByteReader& reader) {
   const auto code = reader.get<std::uint8_t>();
@@ -99,22 +138,18 @@ Result<ControlMessage> parse_control_payload(std::uint16_t type, std::span<const
   ByteReader reader(bytes);
   ControlMessage message;
   switch (type) {
-    case 0: {
-      Heartbeat heartbeat{.completed = reader.get<std::uint64_t>(), .waiting = {}};
-      if (reader.get<std::uint8_t>() != 0) heartbeat.waiting = get_descriptor(reader);
-      message = heartbeat;
-      break;
-    }
+    case 0: message = Heartbeat{}; break;
     case 1: message = parse_abort(reader); break;
-    case 2: message = Goodbye{.completed = reader.get<std::uint64_t>()}; break;
-    case 3: {
-      RegionAdded added;
-      added.id = reader.get<std::uint32_t>();
-      added.bytes = reader.get<std::uint64_t>();
-      message = added;
+    case 2: message = parse_progress(reader); break;
+    case 3: message = ProgressChanged{}; break;
+    case 4: message = parse_region<RegionRequest>(reader); break;
+    case 5: {
+      auto grant = parse_region<RegionGrant>(reader);
+      grant.bytes = reader.get<std::uint64_t>();
+      message = grant;
       break;
     }
-    case 4: message = RegionDropped{.id = reader.get<std::uint32_t>()}; break;
+    case 6: message = parse_region<RegionDropped>(reader); break;
     default: return Status(StatusCode::protocol_error, fmt::format("a control message of unknown type {}", type));
   }
   if (!reader.complete()) {

@@ -21,12 +21,16 @@ TEST(ControlMessage, EveryMessageIsParsedAsItWasFormatted) {
                         .root = 3,
                         .count = 1234567890123,
                         .digest = 42};
-  const ControlMessage messages[] = {Heartbeat{.completed = 16, .waiting = op},
-                                     Heartbeat{.completed = 9, .waiting = {}},
+  const RankReport waits{.rank = 700, .version = 8, .completed = 16, .left = false, .waiting = op};
+  const RankReport left{.rank = 1, .version = 2, .completed = 9, .left = true, .waiting = {}};
+  const ControlMessage messages[] = {Heartbeat{},
                                      Abort{Status(StatusCode::peer_lost, "rank 2 was lost")},
-                                     Goodbye{.completed = 7},
-                                     RegionAdded{.id = 3, .bytes = std::uint64_t{1} << 40},
-                                     RegionDropped{.id = 3}};
+                                     ProgressReport{{waits, left}},
+                                     ProgressReport{},
+                                     ProgressChanged{},
+                                     RegionRequest{.from = 1, .to = 2, .id = 3},
+                                     RegionGrant{.from = 2, .to = 1, .id = 3, .bytes = std::uint64_t{1} << 40},
+                                     RegionDropped{.from = 2, .to = 1, .id = 3}};
   for (const auto& message : messages) {
     const auto again = round_trip(message);
     ASSERT_TRUE(again.ok()) << again.status().to_string();
@@ -45,7 +49,7 @@ TEST(ControlMessage, TruncationAtAnyByteIsRefused) {
 }
 
 TEST(ControlMessage, AnotherVersionIsNamedAndGarbageIsRejected) {
-  Bytes frame = format_control_message(Goodbye{});
+  Bytes frame = format_control_message(Heartbeat{});
   frame[4] = std::byte{9};
   const auto other_version = parse_control_header(std::span(frame).first(kControlHeaderBytes));
   EXPECT_NE(other_version.status().message().find("version 9"), std::string::npos);
@@ -54,8 +58,23 @@ TEST(ControlMessage, AnotherVersionIsNamedAndGarbageIsRejected) {
             StatusCode::protocol_error);
 }
 
+TEST(ControlMessage, AsManyReportsAsAMessageMayHaveFit) {
+  const OpDescriptor op{.sequence = 17};
+  const RankReport waits{.rank = 1, .version = 8, .completed = 16, .left = false, .waiting = op};
+  const ControlMessage message = ProgressReport{std::vector(kMaxReports, waits)};
+  const auto again = round_trip(message);
+  ASSERT_TRUE(again.ok()) << again.status().to_string();
+  EXPECT_EQ(*again, message);
+}
+
+TEST(ControlMessage, ACountOfReportsThatAreNotThereIsRefused) {
+  Bytes frame = format_control_message(ProgressReport{{RankReport{}}});
+  frame[kControlHeaderBytes + 3] = std::byte{0x7f};
+  EXPECT_FALSE(parse_control_payload(2, std::span(frame).subspan(kControlHeaderBytes)).ok());
+}
+
 TEST(ControlMessage, AnExcessiveLengthIsRefusedBeforeItIsRead) {
-  Bytes frame = format_control_message(Goodbye{});
+  Bytes frame = format_control_message(Heartbeat{});
   frame[11] = std::byte{0x7f};
   EXPECT_FALSE(parse_control_header(std::span(frame).first(kControlHeaderBytes)).ok());
 }

@@ -9,6 +9,8 @@
 #include <map>
 #include <optional>
 
+#include "base/shared_memory.h"
+
 namespace lockstep {
 namespace {
 
@@ -24,7 +26,7 @@ class Events final : public ControlEvents {
     changed_.notify_all();
   }
   void on_control_silent(int, Deadline::Duration) override {}
-  Heartbeat current_heartbeat() override { return {}; }
+  Deadline::Clock::time_point on_control_turn(Deadline::Clock::time_point now) override { return now + 1h; }
 
   // How the connection to `rank` ended; empty if it did not within 5 s.
   std::string wait_for_end(int rank) {
@@ -44,8 +46,8 @@ struct Plane {
   Plane() {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-    RankVector<UniqueFd> links(2);
-    links[1].reset(ends[0]);
+    std::vector<ControlLink> links;
+    links.push_back({.rank = 1, .socket = UniqueFd(ends[0])});
     peer.reset(ends[1]);
     control.emplace(std::move(links), 10s, events);
     control->start();
@@ -61,9 +63,16 @@ TEST(ControlPlane, AMessageThatCannotBeSentEndsTheConnection) {
   const std::shared_ptr<const SharedMemory> region = value_or_throw(SharedMemory::create(4096, "test"));
   const int number = region->fd();
   ::close(number);  // so that the kernel cannot pass it on
-  plane.control->send(1, RegionAdded{.id = 1, .bytes = 4096}, region);
+  plane.control->send(1, RegionGrant{.from = 0, .to = 1, .id = 1, .bytes = 4096}, {number, region});
   EXPECT_THAT(plane.events.wait_for_end(1), HasSubstr("could not send"));
   ::dup2(plane.peer.get(), number);  // for the destructor
+}
+
+TEST(ControlPlane, AMessageToARankWithoutALinkIsDropped) {
+  Plane plane;
+  plane.control->send(0, Heartbeat{});
+  plane.control->send(2, Heartbeat{});
+  plane.control->flush_and_stop(Deadline::after(5s));
 }
 
 TEST(ControlPlane, APeerThatEndsIsReported) {

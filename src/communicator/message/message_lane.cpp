@@ -9,7 +9,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/net/fd_passing.h"
 #include "base/net/socket.h"
 #include "base/seconds.h"
 
@@ -20,6 +19,11 @@ using Clock = Deadline::Clock;
 
 // When a message connection ends, the control connection may be about to report the real reason.
 constexpr std::chrono::milliseconds kReasonGrace{300};
+// How long the link of a peer that has left may take to be accepted here.
+constexpr std::chrono::milliseconds kArrivalGrace{700};
+constexpr std::chrono::milliseconds kLookForEnded{100};
+// Between attempts to connect, the lane may find that nothing is to be sent any more.
+constexpr std::chrono::milliseconds kConnectAttempt{1000};
 
 std::string name_of(const char* verb, std::size_t count, DType dtype, int rank, int tag) {
   return fmt::format("{} rank {} (count {}, {}, tag {})", verb, rank, count, to_string(dtype), tag);
@@ -31,9 +35,8 @@ std::span<std::byte> bytes_of(const Buffer& data) { return {static_cast<std::byt
 
 MessageLane::MessageLane(std::shared_ptr<GroupCore> core)
     : core_(std::move(core)), wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  auto links = core_->take_message_links();
-  peers_ = RankVector<Peer>(links.size());
-  for (int rank = 0; rank < links.size(); ++rank) peers_[rank].socket = std::move(links[rank]);
+  peers_ = RankVector<Peer>(core_->topology().size());
+  if (core_->links() != nullptr) core_->links()->set_listener(kMessagesRole, [this] { wake(); });
 }
 
 void MessageLane::wake() {
@@ -70,7 +73,7 @@ Work MessageLane::send(ConstBuffer data, int destination, int tag, std::chrono::
     auto& peer = peers_[destination];
     if (destination == core_->topology().rank) {
       Unexpected message{header, Bytes(payload.begin(), payload.end())};
-      if (auto posted = take_posted(peer, tag)) {
+      if (auto posted = take_posted(destination, tag)) {
         deliver(destination, *posted, message);
       } else {
         peer.unexpected.push_back(std::move(message));
@@ -92,29 +95,59 @@ Work MessageLane::recv(Buffer data, int source, int tag, std::chrono::millisecon
                 Clock::now(), work};
   std::unique_lock lock(mutex_);
   if (!refuse(work, posted.name)) {
-    auto& peer = peers_[source];
-    const auto kept = std::find_if(peer.unexpected.begin(), peer.unexpected.end(),
-                                   [&](const Unexpected& message) { return message.header.tag == tag; });
-    if (kept != peer.unexpected.end()) {
-      const Unexpected message = std::move(*kept);
-      peer.unexpected.erase(kept);
-      peer.unexpected_bytes -= std::min(peer.unexpected_bytes, message.payload.size());
-      deliver(source, posted, message);
-    } else {
-      peer.posted.push_back(std::move(posted));
-    }
+    posted.order = ++posted_;
+    if (!deliver_kept(source, posted)) peers_[source].posted.push_back(std::move(posted));
     if (source != core_->topology().rank) start();  // to receive it, or because there is room for more now
   }
   complete_settled(lock);
   return Work(work);
 }
 
-std::optional<MessageLane::Posted> MessageLane::take_posted(Peer& peer, int tag) {
-  const auto match =
-      std::find_if(peer.posted.begin(), peer.posted.end(), [&](const Posted& posted) { return posted.tag == tag; });
-  if (match == peer.posted.end()) return std::nullopt;
-  std::optional<Posted> taken = std::move(*match);
-  peer.posted.erase(match);
+Work MessageLane::recv_any(Buffer data, int* source, int tag, std::chrono::milliseconds timeout) {
+  auto work = std::make_shared<detail::WorkState>();
+  const std::string name =
+      fmt::format("recv from any rank (count {}, {}, tag {})", data.count, to_string(data.dtype), tag);
+  Posted posted{data, tag, Deadline::after(timeout), name, Clock::now(), work, source};
+  std::unique_lock lock(mutex_);
+  if (!refuse(work, name)) {
+    posted.order = ++posted_;
+    bool delivered = false;
+    for (int rank = 0; rank < peers_.size() && !delivered; ++rank) delivered = deliver_kept(rank, posted);
+    if (!delivered) from_any_.push_back(std::move(posted));
+    if (peers_.size() > 1) start();
+  }
+  complete_settled(lock);
+  return Work(work);
+}
+
+bool MessageLane::deliver_kept(int source, Posted& posted) {
+  auto& peer = peers_[source];
+  const auto kept = std::find_if(peer.unexpected.begin(), peer.unexpected.end(),
+                                 [&](const Unexpected& message) { return message.header.tag == posted.tag; });
+  if (kept == peer.unexpected.end()) return false;
+  const Unexpected message = std::move(*kept);
+  peer.unexpected.erase(kept);
+  peer.unexpected_bytes -= std::min(peer.unexpected_bytes, message.payload.size());
+  if (posted.source != nullptr) *posted.source = source;
+  deliver(source, posted, message);
+  return true;
+}
+
+// The receive that was issued first.
+std::optional<MessageLane::Posted> MessageLane::take_posted(int rank, int tag) {
+  const auto has_tag = [&](const Posted& posted) { return posted.tag == tag; };
+  auto& of_peer = peers_[rank].posted;
+  const auto match = std::find_if(of_peer.begin(), of_peer.end(), has_tag);
+  const auto any = std::find_if(from_any_.begin(), from_any_.end(), has_tag);
+  std::optional<Posted> taken;
+  if (any != from_any_.end() && (match == of_peer.end() || any->order < match->order)) {
+    taken = std::move(*any);
+    from_any_.erase(any);
+    *taken->source = rank;
+  } else if (match != of_peer.end()) {
+    taken = std::move(*match);
+    of_peer.erase(match);
+  }
   return taken;
 }
 
@@ -152,10 +185,12 @@ void MessageLane::complete_settled(std::unique_lock<std::mutex>& lock) {
 void MessageLane::serve() {
   std::unique_lock lock(mutex_);
   while (true) {
+    connect_links();
     for (int rank = 0; rank < peers_.size(); ++rank) {
       write_to(rank);
       read_from(rank);
     }
+    find_ended(Clock::now());
     expire(Clock::now());
     if (core_->failure().failed()) fail_all();
     complete_settled(lock);
@@ -164,29 +199,90 @@ void MessageLane::serve() {
   }
 }
 
+void MessageLane::connect_links() {
+  for (auto& [name, link] : core_->links()->take_all(kMessagesRole)) {
+    auto& peer = peers_[name.peer];
+    if (peer.from.valid()) continue;  // no rank connects twice
+    peer.from = std::move(link);
+    peer.from_ended.reset();
+  }
+  for (auto entry = connecting_.begin(); entry != connecting_.end();) {
+    if (peers_[entry->first].connecting) {
+      ++entry;
+    } else {
+      entry->second.join();  // it does not need the mutex any more
+      entry = connecting_.erase(entry);
+    }
+  }
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    auto& peer = peers_[rank];
+    if (peer.outgoing.empty() || peer.to.valid() || peer.to_ended || peer.connecting) continue;
+    peer.connecting = true;
+    connecting_.emplace(rank, [this, rank] { connect_to(rank); });
+  }
+}
+
+// Until it is connected, or nothing is to be sent any more: after a failure, or after a deadline, which is one.
+void MessageLane::connect_to(int rank) {
+  while (true) {
+    auto link = core_->links()->connect({rank, kMessagesRole, 0}, Deadline::after(kConnectAttempt));
+    {
+      const std::lock_guard lock(mutex_);
+      auto& peer = peers_[rank];
+      const bool lost = !link.ok() && link.status().code() != StatusCode::timed_out;
+      if (link.ok()) peer.to = *std::move(link);
+      if (lost) peer.to_ended = Clock::now();
+      peer.connecting = !peer.to.valid() && !lost && !peer.outgoing.empty();
+      if (peer.connecting) continue;
+    }
+    return wake();
+  }
+}
+
+void MessageLane::find_ended(Clock::time_point now) {
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    auto& peer = peers_[rank];
+    if (rank == core_->topology().rank || peer.from.valid() || peer.from_ended) continue;
+    if (!peer.receives() && from_any_.empty()) continue;
+    // What it sent before may still be on its way: its link was accepted, but not yet taken.
+    if (core_->progress().has_left(rank)) peer.from_ended = now + kArrivalGrace;
+  }
+}
+
 bool MessageLane::wants_to_read(const Peer& peer) const {
-  if (!peer.socket.valid() || peer.ended) return false;
+  if (!peer.from.valid() || peer.from_ended) return false;
   const auto& incoming = peer.incoming;
   if (incoming.placed || incoming.raw_received < kMessageHeaderBytes) return true;
   // A message that was too large to keep waits for its receive.
+  const auto has_tag = [&](const Posted& posted) { return posted.tag == incoming.header.tag; };
   return peer.unexpected_bytes + incoming.header.bytes <= kMaxUnexpectedBytes ||
-         std::any_of(peer.posted.begin(), peer.posted.end(),
-                     [&](const Posted& posted) { return posted.tag == incoming.header.tag; });
+         std::any_of(peer.posted.begin(), peer.posted.end(), has_tag) ||
+         std::any_of(from_any_.begin(), from_any_.end(), has_tag);
 }
 
 bool MessageLane::all_sent() const {
   return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.outgoing.empty(); });
 }
 
+bool MessageLane::all_ended(Clock::time_point now) const {
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    const auto& ended = peers_[rank].from_ended;
+    if (rank != core_->topology().rank && (!ended || now < *ended + kReasonGrace)) return false;
+  }
+  return peers_.size() > 1;
+}
+
 void MessageLane::poll_once(std::unique_lock<std::mutex>& lock) {
   std::vector<pollfd> entries{{wake_fd_.get(), POLLIN, 0}};
+  std::chrono::milliseconds longest{1000};
   for (const auto& peer : peers_) {
-    short events = 0;
-    if (wants_to_read(peer)) events |= POLLIN;
-    if (peer.socket.valid() && !peer.ended && !peer.outgoing.empty()) events |= POLLOUT;
-    if (events != 0) entries.push_back({peer.socket.get(), events, 0});
+    if (wants_to_read(peer)) entries.push_back({peer.from.fd(), POLLIN, 0});
+    if (peer.to.valid() && !peer.to_ended && !peer.outgoing.empty()) entries.push_back({peer.to.fd(), POLLOUT, 0});
+    // No link shows when this peer leaves.
+    if (peer.receives() && !peer.from.valid()) longest = kLookForEnded;
   }
-  const int timeout = next_deadline().poll_timeout_ms(1000);
+  if (!from_any_.empty()) longest = kLookForEnded;
+  const int timeout = next_deadline().poll_timeout_ms(static_cast<int>(longest.count()));
   lock.unlock();
   const int ready = ::poll(entries.data(), entries.size(), timeout);
   lock.lock();
@@ -198,16 +294,16 @@ void MessageLane::poll_once(std::unique_lock<std::mutex>& lock) {
 
 void MessageLane::write_to(int rank) {
   auto& peer = peers_[rank];
-  while (!peer.outgoing.empty() && peer.socket.valid() && !peer.ended) {
+  while (!peer.outgoing.empty() && peer.to.valid() && !peer.to_ended) {
     auto& message = peer.outgoing.front();
     const bool in_header = message.header_sent < kMessageHeaderBytes;
     const std::span<const std::byte> next =
         in_header ? std::span<const std::byte>(message.header).subspan(message.header_sent) : message.rest;
     if (!next.empty()) {
-      const IoResult result = send_some(peer.socket.get(), next);
+      const IoResult result = peer.to.send(next);
       if (result.would_block) return;
       if (result.closed || result.error != 0) {
-        peer.ended = Clock::now();
+        peer.to_ended = Clock::now();
         return;
       }
       if (in_header) {
@@ -244,13 +340,11 @@ void MessageLane::read_from(int rank) {
 Status MessageLane::receive_header(int rank, bool& blocked) {
   auto& peer = peers_[rank];
   auto& incoming = peer.incoming;
-  std::vector<UniqueFd> no_fds;
-  const IoResult result =
-      receive_some(peer.socket.get(), std::span(incoming.raw).subspan(incoming.raw_received), no_fds);
+  const IoResult result = peer.from.receive(std::span<std::byte>(incoming.raw).subspan(incoming.raw_received));
   if (result.would_block) {
     blocked = true;
   } else if (result.closed || result.error != 0) {
-    peer.ended = Clock::now();
+    peer.from_ended = Clock::now();
   } else {
     incoming.raw_received += result.bytes;
     if (incoming.raw_received < kMessageHeaderBytes) return Status();
@@ -265,7 +359,7 @@ Status MessageLane::place_incoming(int rank) {
   auto& peer = peers_[rank];
   auto& incoming = peer.incoming;
   incoming.placed = true;
-  if (auto posted = take_posted(peer, incoming.header.tag)) {
+  if (auto posted = take_posted(rank, incoming.header.tag)) {
     incoming.target = std::move(posted);
     LOCKSTEP_RETURN_IF_ERROR(check_fit(rank, incoming.header, *incoming.target));
   } else {
@@ -280,12 +374,11 @@ Status MessageLane::receive_payload(int rank, bool& blocked) {
   auto& peer = peers_[rank];
   auto& incoming = peer.incoming;
   const std::span<std::byte> whole = incoming.target ? bytes_of(incoming.target->data) : std::span(incoming.buffer);
-  std::vector<UniqueFd> no_fds;
-  const IoResult result = receive_some(peer.socket.get(), whole.subspan(incoming.received), no_fds);
+  const IoResult result = peer.from.receive(whole.subspan(incoming.received));
   if (result.would_block) {
     blocked = true;
   } else if (result.closed || result.error != 0) {
-    peer.ended = Clock::now();
+    peer.from_ended = Clock::now();
   } else {
     incoming.received += result.bytes;
     if (incoming.received == whole.size()) finish_incoming(rank);
@@ -299,7 +392,7 @@ void MessageLane::finish_incoming(int rank) {
   if (incoming.target) return settle(incoming.target->work, Status());
   // A receive may have been posted while the message arrived.
   Unexpected message{incoming.header, std::move(incoming.buffer)};
-  if (auto posted = take_posted(peer, message.header.tag)) {
+  if (auto posted = take_posted(rank, message.header.tag)) {
     peer.unexpected_bytes -= message.payload.size();
     deliver(rank, *posted, message);
   } else {
@@ -309,11 +402,12 @@ void MessageLane::finish_incoming(int rank) {
 
 Deadline MessageLane::next_deadline() const {
   Deadline next = Deadline::after(std::chrono::hours(1));
+  for (const auto& posted : from_any_) next = next.earlier(posted.deadline);
   for (const auto& peer : peers_) {
     for (const auto& message : peer.outgoing) next = next.earlier(message.deadline);
     for (const auto& posted : peer.posted) next = next.earlier(posted.deadline);
     if (peer.incoming.target) next = next.earlier(peer.incoming.target->deadline);
-    if (peer.ended && peer.concerns()) next = next.earlier(Deadline::at(*peer.ended + kReasonGrace));
+    if (const auto ended = peer.ended()) next = next.earlier(Deadline::at(*ended + kReasonGrace));
   }
   return next;
 }
@@ -325,6 +419,14 @@ void MessageLane::expire(Clock::time_point now) {
                        fmt::format("{} on rank {} reached its deadline after {:.1f} s: {} did not complete its side",
                                    name, core_->topology().rank, seconds(now - started), core_->describe_rank(rank))));
   };
+  for (const auto& posted : from_any_) {
+    if (posted.deadline.when() > now && !all_ended(now)) continue;
+    core_->fail(Status(all_ended(now) ? StatusCode::peer_lost : StatusCode::timed_out,
+                       fmt::format("{} on rank {} ended after {:.1f} s: {}", posted.name, core_->topology().rank,
+                                   seconds(now - posted.started),
+                                   all_ended(now) ? "all other ranks have left the group"
+                                                  : "no rank sent such a message before the deadline")));
+  }
   for (int rank = 0; rank < peers_.size(); ++rank) {
     const auto& peer = peers_[rank];
     for (const auto& message : peer.outgoing) late(message.name, message.deadline, message.started, rank);
@@ -332,7 +434,7 @@ void MessageLane::expire(Clock::time_point now) {
     if (const auto& target = peer.incoming.target) late(target->name, target->deadline, target->started, rank);
 
     // The end of a connection matters only to operations that wait for this peer.
-    if (peer.ended && peer.concerns() && now >= *peer.ended + kReasonGrace) {
+    if (const auto ended = peer.ended(); ended && now >= *ended + kReasonGrace) {
       core_->fail(Status(StatusCode::peer_lost, fmt::format("{} closed its message connection: it has left the "
                                                             "group, or its process has ended",
                                                             core_->describe_rank(rank))));
@@ -352,8 +454,11 @@ void MessageLane::fail_all() {
     peer.outgoing.clear();
     peer.posted.clear();
     peer.incoming = Incoming{};
-    peer.ended = now;
+    peer.to_ended = now;
+    peer.from_ended = now;
   }
+  for (auto& posted : from_any_) settle(posted.work, core_->failure_of(posted.name, now - posted.started));
+  from_any_.clear();
 }
 
 void MessageLane::close() {
@@ -364,6 +469,8 @@ void MessageLane::close() {
   }
   wake();
   if (thread_.joinable()) thread_.join();
+  for (auto& [rank, thread] : connecting_) thread.join();
+  if (core_->links() != nullptr) core_->links()->set_listener(kMessagesRole, nullptr);
   const auto give_up = [](const Posted& posted) {
     posted.work->complete(Status(StatusCode::closed, posted.name + " was pending when its group was destroyed"));
   };
@@ -373,6 +480,8 @@ void MessageLane::close() {
     peer.posted.clear();
     peer.incoming.target.reset();
   }
+  for (const auto& posted : from_any_) give_up(posted);
+  from_any_.clear();
 }
 
 }  // namespace lockstep

@@ -4,6 +4,9 @@
 // so that two ranks may send to each other first and receive afterwards. A message for which no recv has
 // been posted yet is kept, up to kMaxUnexpectedBytes per peer; beyond that it stays with the sender, and
 // so does what that peer sent after it.
+//
+// The first message to a peer connects a link to it, on a thread of its own, because the peer may be stopped; it
+// carries all messages in this direction.
 #pragma once
 
 #include <array>
@@ -11,6 +14,7 @@
 #include <cstddef>
 #include <deque>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,6 +42,8 @@ class MessageLane {
 
   Work send(ConstBuffer data, int destination, int tag, std::chrono::milliseconds timeout);
   Work recv(Buffer data, int source, int tag, std::chrono::milliseconds timeout);
+  // From any rank; `source` gets its number.
+  Work recv_any(Buffer data, int* source, int tag, std::chrono::milliseconds timeout);
   // Makes the thread check whether the group has failed. From any thread.
   void wake();
   // Sends what was issued, within its deadlines; receives that are still open fail.
@@ -60,6 +66,8 @@ class MessageLane {
     std::string name;
     Deadline::Clock::time_point started;
     std::shared_ptr<detail::WorkState> work;
+    int* source = nullptr;    // of a receive from any rank
+    std::uint64_t order = 0;  // of issue: receives from one rank and from any rank compete for a message
   };
   struct Unexpected {
     MessageHeader header;
@@ -76,15 +84,24 @@ class MessageLane {
     std::size_t received = 0;
   };
   struct Peer {
-    UniqueFd socket;
+    Channel to;    // the link for messages to it, once it is connected
+    Channel from;  // the link that it connected for its messages
+    bool connecting = false;
     std::deque<Outgoing> outgoing;
     std::list<Posted> posted;
     std::deque<Unexpected> unexpected;
     std::size_t unexpected_bytes = 0;
     Incoming incoming;
-    std::optional<Deadline::Clock::time_point> ended;  // when the connection ended
-    // An operation waits to receive from this peer, or to send to it.
-    bool concerns() const { return !posted.empty() || !outgoing.empty() || incoming.target; }
+    // When the links ended, or when it was found that there will be none.
+    std::optional<Deadline::Clock::time_point> to_ended;
+    std::optional<Deadline::Clock::time_point> from_ended;
+    // An operation waits to receive from this peer.
+    bool receives() const { return !posted.empty() || incoming.target; }
+    // When an operation can no longer succeed.
+    std::optional<Deadline::Clock::time_point> ended() const {
+      if (to_ended && !outgoing.empty()) return to_ended;
+      return from_ended && receives() ? from_ended : std::nullopt;
+    }
   };
   struct Completion {
     std::shared_ptr<detail::WorkState> work;
@@ -98,6 +115,11 @@ class MessageLane {
   void settle(std::shared_ptr<detail::WorkState> work, Status outcome);
   // Completes what was settled, without the mutex: continuations may issue new messages.
   void complete_settled(std::unique_lock<std::mutex>& lock);
+  // Starts to connect to the peers to which something is to be sent, and takes what peers have connected.
+  void connect_links();
+  void connect_to(int rank);
+  // Finds peers that have left without ever having connected.
+  void find_ended(Deadline::Clock::time_point now);
   bool refuse(const std::shared_ptr<detail::WorkState>& work, const std::string& name);
   void write_to(int rank);
   void read_from(int rank);
@@ -105,7 +127,9 @@ class MessageLane {
   Status receive_payload(int rank, bool& blocked);
   Status place_incoming(int rank);
   void finish_incoming(int rank);
-  std::optional<Posted> take_posted(Peer& peer, int tag);
+  std::optional<Posted> take_posted(int rank, int tag);
+  // Delivers a kept message of `source` with the receive's tag, if there is one.
+  bool deliver_kept(int source, Posted& posted);
   Status check_fit(int source, const MessageHeader& header, const Posted& posted) const;
   void deliver(int source, Posted& posted, const Unexpected& message);
   void expire(Deadline::Clock::time_point now);
@@ -113,14 +137,19 @@ class MessageLane {
   void fail_all();
   bool wants_to_read(const Peer& peer) const;
   bool all_sent() const;
+  // Whether no other rank can send any more.
+  bool all_ended(Deadline::Clock::time_point now) const;
 
   const std::shared_ptr<GroupCore> core_;
   UniqueFd wake_fd_;
   std::mutex mutex_;
-  RankVector<Peer> peers_;           // guarded by mutex_
-  bool closing_ = false;             // guarded by mutex_
-  std::vector<Completion> settled_;  // guarded by mutex_
-  std::thread thread_;               // guarded by mutex_ until joined
+  RankVector<Peer> peers_;                 // guarded by mutex_
+  std::list<Posted> from_any_;             // guarded by mutex_: receives from any rank
+  std::uint64_t posted_ = 0;               // guarded by mutex_: how many receives were issued
+  bool closing_ = false;                   // guarded by mutex_
+  std::vector<Completion> settled_;        // guarded by mutex_
+  std::thread thread_;                     // guarded by mutex_ until joined
+  std::map<int, std::thread> connecting_;  // by rank; guarded by mutex_ until joined
 };
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "ddp/backends/device_router.h"
+#include "ddp/testing/error_of.h"
 #include "ddp/testing/test_ranks.h"
 
 namespace lockstep::detail {
@@ -11,6 +12,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using testing::error_of;
 using ::testing::HasSubstr;
 
 // LOCKSTEP_BACKEND for the length of a test.
@@ -31,15 +33,6 @@ class BackendVariable {
  private:
   std::optional<std::string> before_;
 };
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(BackendRegistry, LockstepIsAlwaysAvailable) { EXPECT_THAT(available_backends(), Contains("lockstep")); }
 

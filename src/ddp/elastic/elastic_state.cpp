@@ -151,8 +151,7 @@ std::uint64_t ElasticState::hash() const {
   std::uint64_t hash = XXH3_64bits_withSeed(text.data(), text.size(), static_cast<std::uint64_t>(progress_));
   hash = checkpoint::add_to_hash(hash, values);
   checkpoint::NamedTensors parameters;
-  for (const auto& parameter : state_.model.named_parameters())
-    parameters[parameter.key()] = parameter.value().detach();
+  for (const auto& [name, parameter] : state_.model.named_parameters()) parameters[name] = parameter.detach();
   hash = checkpoint::add_to_hash(hash, parameters);
   if (!state_.optimizer) return hash;
   const std::uint64_t optimizer = checkpoint::hash_of_optimizer(state_.optimizer->get());
@@ -161,7 +160,7 @@ std::uint64_t ElasticState::hash() const {
 
 std::uint64_t ElasticState::hash_of_buffers() const {
   checkpoint::NamedTensors buffers;
-  for (const auto& buffer : state_.model.named_buffers()) buffers[buffer.key()] = buffer.value().detach();
+  for (const auto& [name, buffer] : state_.model.named_buffers()) buffers[name] = buffer.detach();
   return checkpoint::add_to_hash(0, buffers);
 }
 

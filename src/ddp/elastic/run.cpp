@@ -14,6 +14,8 @@
 #include "elastic/participant.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/ddp/init.h"
+#include "lockstep/record/phase.h"
+#include "record/recorder.h"
 
 namespace lockstep::elastic {
 
@@ -137,6 +139,7 @@ bool run_generation(Participant& participant, detail::ElasticState& state, Parti
   const DefaultGroupScope default_group(generation.group_);
   try {
     equalise_states(*generation.group_, state, source, states_differ, generation.generation_);
+    record::Recorder::process().set_step(state.state().step);  // that of metrics
     Context context(generation);
     train(context);
     generation.end();
@@ -180,6 +183,7 @@ std::optional<std::vector<std::size_t>> Context::Generation::next_batch(std::siz
 }
 
 void Context::Generation::commit() {
+  const Phase phase(PhaseKind::commit);
   failpoint("commit.begin");
   state_.commit_step();
   at::Tensor wish = at::zeros({1}, at::kByte);
@@ -208,6 +212,7 @@ void Context::step(torch::optim::Optimizer& optimizer) {
 void Context::step(const std::function<void()>& update) {
   generation_.state_.make_step([&] {
     failpoint("step.making");
+    const Phase phase(PhaseKind::optimizer);
     update();
   });
   failpoint("step.made");
@@ -247,7 +252,7 @@ Outcome run(State& state, const std::function<void(Context&)>& train, const Opti
   }
 }
 
-std::uint64_t hash_of_parameters(const torch::nn::Module& model) {
+std::uint64_t hash_of_parameters(const ModelView& model) {
   std::uint64_t hash = 0;
   for (const at::Tensor& parameter : model.parameters()) {
     const at::Tensor flat = parameter.detach().contiguous();

@@ -10,12 +10,14 @@
 #include "ddp/elastic/elastic_state.h"
 #include "ddp/elastic/state_chain.h"
 #include "ddp/snapshot/tensors.h"
+#include "ddp/testing/error_of.h"
 #include "ddp/testing/test_optimizers.h"
 #include "ddp/testing/test_ranks.h"
 
 namespace lockstep::detail {
 namespace {
 
+using lockstep::testing::error_of;
 using lockstep::testing::errors_of_ranks;
 using lockstep::testing::Group;
 using lockstep::testing::optimizer_kinds;
@@ -136,15 +138,6 @@ TEST_P(StateTransfer, WhatArrivesAndTheStepAfterItAreEqualBitForBit) {
       expect_same_on_all(group, training.state.hash(), "two steps after it: " + where);
     }
   });
-}
-
-std::string error_of(const std::function<void()>& function) {
-  try {
-    function();
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
 }
 
 TEST(StateTransferErrors, AnotherModelOrOptimizerIsNamedAndChangesNothing) {

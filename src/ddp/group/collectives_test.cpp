@@ -4,25 +4,17 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "ddp/testing/error_of.h"
 #include "ddp/testing/test_ranks.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
+using testing::error_of;
 using testing::Group;
 using ::testing::HasSubstr;
 using testing::run_ranks;
-
-template <typename F>
-std::string error_of(F&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "(no error)";
-}
 
 bool all_equal(const at::Tensor& tensor, double value) { return (tensor == value).all().item<bool>(); }
 

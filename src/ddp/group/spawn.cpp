@@ -1,4 +1,5 @@
 #include "lockstep/ddp/spawn.h"
+#include "base/net/resolve.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

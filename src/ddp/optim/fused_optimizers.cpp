@@ -10,6 +10,7 @@
 #include "ddp/optim/step_plan.h"
 #include "ddp/torch_compat.h"
 #include "lockstep/base/status.h"
+#include "lockstep/record/phase.h"
 
 namespace lockstep::optim {
 namespace {
@@ -123,6 +124,7 @@ torch::Tensor Fused<Plain>::step(LossClosure closure) {
     const at::AutoGradMode with_grad(true);
     loss = closure();
   }
+  const Phase phase(PhaseKind::optimizer);
   const at::NoGradGuard no_grad;
   detail::StepPlan plan;
   std::vector<const typename Kind<Plain>::Options*> options;

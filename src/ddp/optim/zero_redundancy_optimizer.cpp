@@ -16,6 +16,7 @@
 #include "ddp/snapshot/optimizer_state.h"
 #include "ddp/torch_compat.h"
 #include "lockstep/ddp/init.h"
+#include "lockstep/record/phase.h"
 
 namespace lockstep::detail {
 
@@ -172,6 +173,7 @@ torch::Tensor ShardedOptimizer::step(LossClosure closure) {
     at::AutoGradMode with_gradients(true);
     loss = closure();
   }
+  const Phase phase(PhaseKind::optimizer);
   // The caller changes options (learning rates) in the groups that it sees.
   for (std::size_t i = 0; i < param_groups_.size(); ++i) {
     local_->param_groups()[i].set_options(param_groups_[i].options().clone());

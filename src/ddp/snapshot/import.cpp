@@ -1,6 +1,5 @@
-// Models from files of other programs.
+// Models from TorchScript archives.
 #include <fmt/format.h>
-#include <torch/nn/module.h>
 #include <torch/serialize/archive.h>
 
 #include "checkpoint/files.h"
@@ -27,15 +26,9 @@ void add_tensors(torch::serialize::InputArchive& archive, const std::string& pre
   }
 }
 
-void fill_model(torch::nn::Module& model, const NamedTensors& tensors, const std::string& path) {
-  const NamedTensors targets = tensors_of_model(model);
-  throw_if_error(check_fits(targets, tensors, path));
-  copy_into(targets, tensors);
-}
-
 }  // namespace
 
-void import_torch_archive(const std::string& path, torch::nn::Module& model) {
+void import_torch_archive(const std::string& path, const ModelView& model) {
   NamedTensors tensors;
   // Read here, because torch gives no useful error for a file that it cannot open.
   const FileBytes bytes = value_or_throw(read_file(path));
@@ -49,14 +42,9 @@ void import_torch_archive(const std::string& path, torch::nn::Module& model) {
                  fmt::format("{} is not an archive that torch::save writes, or is damaged: {}", path,
                              torch_error == nullptr ? error.what() : torch_error->what_without_backtrace())});
   }
-  fill_model(model, tensors, path);
-}
-
-void import_safetensors(const std::string& path, torch::nn::Module& model) {
-  const FileBytes bytes = value_or_throw(read_file(path));
-  const auto file = parse_safetensors(bytes.span());
-  if (!file.ok()) throw Error(file.status().with_context(path + " is not a valid safetensors file"));
-  fill_model(model, tensors_of_file(*file), path);
+  const NamedTensors targets = tensors_of_model(model);
+  throw_if_error(check_fits(targets, tensors, path));
+  copy_into(targets, tensors);
 }
 
 }  // namespace lockstep::checkpoint

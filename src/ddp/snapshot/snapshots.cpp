@@ -13,6 +13,7 @@
 #include "ddp/snapshot/rng_state.h"
 #include "lockstep/ddp/init.h"
 #include "lockstep/ddp/zero_redundancy_optimizer.h"
+#include "lockstep/record/phase.h"
 
 namespace lockstep::checkpoint {
 
@@ -72,6 +73,7 @@ Status Snapshots::Impl::write() {
 }
 
 void Snapshots::Impl::save(const State& state) {
+  const Phase phase(PhaseKind::snapshot);
   const GroupPointer group = this->group();
   const int world_size = group == nullptr ? 1 : group->size();
   const bool writes = group == nullptr || group->rank() == 0;

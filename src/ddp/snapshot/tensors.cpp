@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/nn/module.h>
 
 #include <cstring>
 #include <optional>
@@ -46,6 +45,17 @@ std::optional<at::ScalarType> find_type(Dtype wanted) {
   return std::nullopt;
 }
 
+at::Tensor own_copy(const at::Tensor& tensor, const NamedTensors& reuse, const std::string& name) {
+  const auto old = reuse.find(name);
+  const bool fits =
+      old != reuse.end() && old->second.scalar_type() == tensor.scalar_type() && old->second.sizes() == tensor.sizes();
+  at::Tensor copy =
+      fits ? old->second : at::empty(tensor.sizes(), tensor.options().device(at::kCPU).requires_grad(false));
+  return copy.copy_(tensor);
+}
+
+}  // namespace
+
 TensorInfo info_of(const std::string& name, const at::Tensor& tensor) {
   const auto dtype = dtype_in_file(tensor.scalar_type());
   if (tensor.layout() != at::kStrided || tensor.is_quantized() || !dtype) {
@@ -57,17 +67,6 @@ TensorInfo info_of(const std::string& name, const at::Tensor& tensor) {
   }
   return {name, *dtype, tensor.sizes().vec()};
 }
-
-at::Tensor own_copy(const at::Tensor& tensor, const NamedTensors& reuse, const std::string& name) {
-  const auto old = reuse.find(name);
-  const bool fits =
-      old != reuse.end() && old->second.scalar_type() == tensor.scalar_type() && old->second.sizes() == tensor.sizes();
-  at::Tensor copy =
-      fits ? old->second : at::empty(tensor.sizes(), tensor.options().device(at::kCPU).requires_grad(false));
-  return copy.copy_(tensor);
-}
-
-}  // namespace
 
 at::ScalarType type_in_torch(const TensorInfo& info) {
   if (const auto type = find_type(info.dtype)) return *type;
@@ -85,14 +84,10 @@ std::string describe(const TensorInfo& info) {
   return fmt::format("{} [{}]", c10::toString(*type), fmt::join(info.shape, ", "));
 }
 
-NamedTensors tensors_of_model(const torch::nn::Module& model) {
+NamedTensors tensors_of_model(const ModelView& model) {
   NamedTensors tensors;
-  for (const auto& entry : model.named_parameters()) {
-    if (entry.value().defined()) tensors[entry.key()] = entry.value();
-  }
-  for (const auto& entry : model.named_buffers()) {
-    if (entry.value().defined()) tensors[entry.key()] = entry.value();
-  }
+  for (const auto& [name, parameter] : model.named_parameters()) tensors[name] = parameter;
+  for (const auto& [name, buffer] : model.named_buffers()) tensors[name] = buffer;
   return tensors;
 }
 

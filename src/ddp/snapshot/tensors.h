@@ -12,10 +12,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/snapshot_writer.h"
 #include "lockstep/base/status.h"
-
-namespace torch::nn {
-class Module;
-}
+#include "lockstep/ddp/model_view.h"
 
 namespace lockstep::checkpoint {
 
@@ -24,7 +21,7 @@ using NamedTensors = std::map<std::string, at::Tensor>;
 using TensorInfos = std::map<std::string, TensorInfo>;
 
 // Parameters and buffers under the names that Python's state_dict() has. They share the model's memory.
-NamedTensors tensors_of_model(const torch::nn::Module& model);
+NamedTensors tensors_of_model(const ModelView& model);
 
 // The content of a safetensors file: head and tensors in memory of its own, or shared with what was given.
 class TensorFile {
@@ -52,6 +49,8 @@ class TensorFile {
 NamedTensors tensors_of_file(const Safetensors& file);
 TensorInfos infos_of_file(const Safetensors& file);
 TensorInfos infos_of_head(const SafetensorsHead& head);
+// Throws Error, which names the tensor, if files cannot hold it.
+TensorInfo info_of(const std::string& name, const at::Tensor& tensor);
 // LibTorch's type; throws Error if this LibTorch lacks it.
 at::ScalarType type_in_torch(const TensorInfo& info);
 // "Float [2, 3]": in the words of the model's source. An unknown type has the name that files have for it.

@@ -90,14 +90,15 @@ class GradientSynchronizer::Impl {
     reducer_ = std::make_unique<detail::Reducer>(group_, trained, options_, label);
   }
 
-  void check_unchanged(const NamedTensors& parameters, const NamedTensors& buffers) const {
-    watch_->check_same(selected(parameters, options_.parameters_to_ignore),
-                       selected(buffers, options_.parameters_to_ignore));
+  void check_unchanged(const ModelView& model) const {
+    watch_->check_same(selected(model.named_parameters(), options_.parameters_to_ignore),
+                       selected(model.named_buffers(), options_.parameters_to_ignore));
   }
 
   void before_forward(std::int64_t samples) {
     if (!c10::GradMode::is_enabled()) return before_evaluation();
     forward_begin_ = detail::PassClock::Clock::now();
+    reducer_->forward_began();
     at::NoGradGuard no_grad;
     reducer_->check_last_pass();
     training_ = watch_->check();
@@ -338,6 +339,8 @@ class GradientSynchronizer::Impl {
 
 GradientSynchronizer::GradientSynchronizer(NamedTensors parameters, NamedTensors buffers, const DdpOptions& options)
     : impl_(std::make_unique<Impl>(parameters, buffers, options)) {}
+GradientSynchronizer::GradientSynchronizer(const ModelView& model, const DdpOptions& options)
+    : GradientSynchronizer(model.named_parameters(), model.named_buffers(), options) {}
 
 GradientSynchronizer::~GradientSynchronizer() = default;
 
@@ -347,14 +350,13 @@ void GradientSynchronizer::set_sample_count(std::int64_t samples) { impl_->set_s
 void GradientSynchronizer::join(const std::function<void()>& train_loop, const JoinOptions& options) {
   impl_->join(train_loop, options);
 }
-void GradientSynchronizer::check_unchanged(const NamedTensors& parameters, const NamedTensors& buffers) const {
-  impl_->check_unchanged(parameters, buffers);
-}
+void GradientSynchronizer::check_unchanged(const ModelView& model) const { impl_->check_unchanged(model); }
 void GradientSynchronizer::sync_buffers() { impl_->sync_buffers(); }
 void GradientSynchronizer::verify_in_sync() { impl_->verify_in_sync(); }
 void GradientSynchronizer::register_comm_hook(std::shared_ptr<CommHook> hook) {
   impl_->register_comm_hook(std::move(hook));
 }
+StragglerReport GradientSynchronizer::stragglers() { return impl_->reducer().stragglers(); }
 const DdpLoggingData& GradientSynchronizer::logging_data() const { return impl_->reducer().logging_data(); }
 const std::shared_ptr<ProcessGroup>& GradientSynchronizer::process_group() const { return impl_->group(); }
 

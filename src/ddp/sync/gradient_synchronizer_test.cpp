@@ -174,22 +174,5 @@ TEST(DdpHooks, AContinuationMayIssueAnotherCollective) {
   });
 }
 
-TEST(DdpScript, AGradientSynchronizerTrainsATorchScriptModule) {
-  run_ranks(2, [](const Group& group) {
-    torch::jit::Module module("m");
-    module.register_parameter("weight", torch::full({2}, 1.0 + group->rank()).requires_grad_(true), false);
-    module.define("def forward(self, x):\n  return (self.weight * x).sum()\n");
-    GradientSynchronizer sync(named_tensors(module.named_parameters()), named_tensors(module.named_buffers()),
-                              {.process_group = group});
-    sync.before_forward();
-    const at::Tensor output = module.forward({torch::full({2}, 1.0 + group->rank())}).toTensor();
-    sync.after_forward({output});
-    output.backward();
-    const at::Tensor weight = module.attr("weight").toTensor();
-    EXPECT_TRUE((weight == 1).all().item<bool>());
-    EXPECT_TRUE((weight.grad() == 1.5).all().item<bool>());
-  });
-}
-
 }  // namespace
 }  // namespace lockstep

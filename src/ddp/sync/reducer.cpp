@@ -6,6 +6,7 @@
 
 #include "ddp/group/operation_label.h"
 #include "ddp/sync/buckets/exclusive_memory.h"
+#include "ddp/sync/buckets/gradient_order.h"
 #include "ddp/sync/pass_errors.h"
 #include "ddp/sync/sample_weight.h"
 #include "ddp/sync/unused_parameters.h"
@@ -21,12 +22,6 @@ std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
   return tensors;
 }
 
-std::vector<std::size_t> reverse_order(std::size_t count) {
-  std::vector<std::size_t> order(count);
-  for (std::size_t i = 0; i < count; ++i) order[i] = count - 1 - i;
-  return order;
-}
-
 }  // namespace
 
 Reducer::Reducer(std::shared_ptr<ProcessGroup> group, NamedTensors parameters, const DdpOptions& options, int label)
@@ -35,9 +30,13 @@ Reducer::Reducer(std::shared_ptr<ProcessGroup> group, NamedTensors parameters, c
       options_(options),
       label_(label),
       buckets_(group_, tensors_of(parameters_), options, clock_),
+      stragglers_(
+          group_, clock_->steps(), [this](std::size_t bucket) { return describe_bucket(bucket); },
+          options.straggler_report_every),
       static_(parameters_.size()),
       weights_(tensors_of(parameters_)),
-      used_(group_, parameters_.size()) {
+      used_(group_, parameters_.size()),
+      hooks_(parameters_, [this](std::size_t index, const at::Tensor& incoming) { on_gradient(index, incoming); }) {
   for (const auto& item : parameters_) logging_.parameter_bytes += static_cast<std::int64_t>(item.second.nbytes());
   logging_.parameter_count = static_cast<std::int64_t>(parameters_.size());
   logging_.world_size = group_->size();
@@ -47,41 +46,11 @@ Reducer::Reducer(std::shared_ptr<ProcessGroup> group, NamedTensors parameters, c
   logging_.static_graph = options_.static_graph;
 
   assign_buckets(reverse_order(parameters_.size()));
-  accumulators_.resize(parameters_.size());
-  hooks_.resize(parameters_.size());
-  for (std::size_t i = 0; i < parameters_.size(); ++i) hook(i);
-}
-
-void Reducer::hook(std::size_t index) {
-  accumulators_[index] = compat::gradient_accumulator(parameters_[index].second);
-  hooks_[index] = accumulators_[index]->add_post_hook(
-      std::make_unique<compat::PostHook>([this, index](const at::Tensor& incoming) { on_gradient(index, incoming); }));
 }
 
 void Reducer::follow_accumulators() {
   std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!parameters_[i].second.requires_grad()) continue;
-    check_only_wrapper(i);
-    if (compat::existing_accumulator(parameters_[i].second) == accumulators_[i]) continue;
-    accumulators_[i]->del_post_hook(hooks_[i]);
-    hook(i);
-  }
-}
-
-// Two reducers would reduce one gradient, each without knowing of the other: in place, or while the other does.
-void Reducer::check_only_wrapper(std::size_t index) const {
-  if (compat::count_post_hooks(*accumulators_[index]) <= 1) return;
-  throw Error(
-      {StatusCode::invalid_argument,
-       fmt::format("DistributedDataParallel: parameter \"{}\" is also in another DistributedDataParallel (or "
-                   "GradientSynchronizer) that still exists, but its gradient can be averaged only once. Destroy the "
-                   "other one first; models that share a module: wrap them together, as one module",
-                   parameters_[index].first)});
-}
-
-Reducer::~Reducer() {
-  for (std::size_t i = 0; i < hooks_.size(); ++i) accumulators_[i]->del_post_hook(hooks_[i]);
+  hooks_.follow();
 }
 
 void Reducer::assign_buckets(const std::vector<std::size_t>& order) {
@@ -156,11 +125,7 @@ void Reducer::expect_backward(const std::vector<at::Tensor>& outputs, ForwardRec
   }
   clock_->forward_ended();
   passes_since_forward_ = 0;
-  if (options_.find_unused_parameters && !options_.static_graph) {
-    std::vector<torch::autograd::Node*> nodes;
-    for (const auto& node : accumulators_) nodes.push_back(node.get());
-    record.unused = find_unused(outputs, nodes);
-  }
+  if (options_.find_unused_parameters && !options_.static_graph) record.unused = find_unused(outputs, hooks_.nodes());
   record.hooked = std::any_of(outputs.begin(), outputs.end(),
                               [](const at::Tensor& output) { return output.requires_grad() && !output.is_leaf(); });
   const auto shared = std::make_shared<const ForwardRecord>(std::move(record));
@@ -442,11 +407,26 @@ void Reducer::finish_pass(bool keep_gradients) {
     end_pass();
     throw;
   }
+  clock_->step_ended();
   log_pass();
   passes_since_forward_ += 1;
   if (!rebuilt_) first_order_ = options_.static_graph ? static_.order() : tracker_->ready_order();
   end_pass();
   if (!rebuilt_ && (!options_.find_unused_parameters || options_.static_graph)) rebuild();
+  stragglers_.after_step();
+}
+
+StragglerReport Reducer::stragglers() {
+  std::lock_guard lock(mutex_);
+  const OperationLabel label(label_);
+  return stragglers_.compare();
+}
+
+std::string Reducer::describe_bucket(std::size_t bucket) const {
+  if (bucket >= buckets_.plan().size() || buckets_.plan()[bucket].empty()) return "";
+  const auto& parameters = buckets_.plan()[bucket];
+  const std::string& first = parameters_[parameters.front()].first;
+  return parameters.size() == 1 ? first : fmt::format("{} and {} more", first, parameters.size() - 1);
 }
 
 void Reducer::log_pass() {
@@ -476,24 +456,12 @@ void Reducer::end_pass() {
 void Reducer::rebuild() {
   rebuilt_ = true;
   logging_.buckets_rebuilt = true;
-  const auto count = static_cast<std::int64_t>(parameters_.size());
-  // The order, and for static_graph how often each gradient arrives.
-  at::Tensor plan = at::zeros({options_.static_graph ? 2 * count : count}, at::kLong);
-  std::vector<char> placed(parameters_.size(), 0);
-  std::int64_t* next = plan.data_ptr<std::int64_t>();
-  for (std::size_t index : first_order_) {
-    if (!placed[index]) *next++ = static_cast<std::int64_t>(index);
-    placed[index] = 1;
-  }
-  for (std::size_t index : reverse_order(parameters_.size())) {
-    if (!placed[index]) *next++ = static_cast<std::int64_t>(index);
-  }
-  if (options_.static_graph) std::copy(static_.counts().begin(), static_.counts().end(), next);
-  group_->broadcast(plan, authority_, {}).wait();
-  const std::int64_t* agreed = plan.data_ptr<std::int64_t>();
-  assign_buckets({agreed, agreed + count});
+  ObservedOrder observed{.order = first_order_};
+  if (options_.static_graph) observed.counts = static_.counts();
+  const ObservedOrder agreed = agree_on_order(*group_, authority_, parameters_.size(), observed);
+  assign_buckets(agreed.order);
   if (!options_.static_graph) return;
-  static_.adopt({agreed + count, agreed + 2 * count});
+  static_.adopt(agreed.counts);
   for (std::size_t i = 0; i < parameters_.size(); ++i) tracker_->expect(i, static_cast<int>(static_.counts()[i]));
 }
 

@@ -1,4 +1,4 @@
-// The reducer: autograd's gradients in, averaged gradients out. Only this file uses autograd's hooks.
+// The reducer: autograd's gradients in, averaged gradients out.
 //
 // The life of a gradient: a forward's outputs carry a hook, which announces the backward; autograd accumulates a
 // gradient into .grad and calls on_gradient(); the gradient goes into its bucket; when the bucket is complete, and all
@@ -9,10 +9,10 @@
 // the end of backward makes the caller's stream wait (Work::wait). Only what ranks agree on (which parameters were
 // used, the order of buckets) goes through CPU tensors.
 //
-// A pass is one synchronised backward. Each part of its state has a class of its own: ReadyTracker (which gradients are
-// there), BucketSet (their memory, and what is in flight), PendingForwards (what the backward is for), UsedParameters,
-// StaticGraph, WeightedGradients, PassClock. Buckets are rebuilt once, after the first pass, in the order that was
-// observed.
+// A pass is one synchronised backward. Each part of its state has a class of its own: AccumulatorHooks, ReadyTracker
+// (which gradients are there), BucketSet (their memory, and what is in flight), PendingForwards (what the backward is
+// for), UsedParameters, StaticGraph, WeightedGradients, PassClock. Buckets are rebuilt once, after the first pass, in
+// the order that was observed.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,13 @@
 #include <string>
 #include <vector>
 
+#include "ddp/sync/accumulator_hooks.h"
 #include "ddp/sync/buckets/bucket_set.h"
 #include "ddp/sync/buckets/ready_tracker.h"
 #include "ddp/sync/pass_clock.h"
 #include "ddp/sync/pending_forwards.h"
 #include "ddp/sync/static_graph.h"
+#include "ddp/sync/straggler_watch.h"
 #include "ddp/sync/used_parameters.h"
 #include "ddp/sync/weighted_gradients.h"
 #include "ddp/torch_compat.h"
@@ -41,7 +43,6 @@ class Reducer {
   // `parameters`: those that need gradients, each once; the group's check() has accepted them.
   // `label` (operation_label.h): the model's number, the same on all ranks; 0: none.
   Reducer(std::shared_ptr<ProcessGroup> group, NamedTensors parameters, const DdpOptions& options, int label = 0);
-  ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
@@ -53,8 +54,7 @@ class Reducer {
   // Throws if the last pass did not finish, naming the parameters that got no gradient, or if the last backward threw.
   // Ends the group, so that the ranks that wait for this one get the reason.
   void check_last_pass();
-  // LibTorch gives a parameter a new accumulator when it gets new memory (torch::load): hooks follow it there. Before a
-  // forward. Throws if a parameter is in another reducer too.
+  // Before a forward: see AccumulatorHooks::follow().
   void follow_accumulators();
   // After a forward: what the loss may depend on. Throws if nothing there needs a gradient.
   void expect_backward(const std::vector<at::Tensor>& outputs, ForwardRecord record);
@@ -68,6 +68,9 @@ class Reducer {
   void shadow_pass();
 
   void set_hook(std::shared_ptr<CommHook> hook);
+  void forward_began() { clock_->forward_began(); }
+  // Which rank the others wait for. Collective.
+  StragglerReport stragglers();
   DdpLoggingData& logging_data() { return logging_; }
 
  private:
@@ -75,9 +78,6 @@ class Reducer {
   void on_output(const PendingForwards::Record& record);
   void on_gradient(std::size_t index, const at::Tensor& incoming);
   void end_of_backward();
-
-  void hook(std::size_t index);
-  void check_only_wrapper(std::size_t index) const;
 
   // One backward.
   void look_at_output(const PendingForwards::Record& record);
@@ -102,6 +102,7 @@ class Reducer {
   void assign_buckets(const std::vector<std::size_t>& order);
   void rebuild();
   void log_pass();
+  std::string describe_bucket(std::size_t bucket) const;
   [[noreturn]] void fail(const std::string& message);
 
   // Constant after construction.
@@ -117,11 +118,10 @@ class Reducer {
   int authority_ = 0;
 
   // Of the model.
-  std::vector<compat::NodePointer> accumulators_;
-  std::vector<std::uintptr_t> hooks_;
   // Shared with operations that may end after the reducer, when a backward has failed.
   const std::shared_ptr<PassClock> clock_ = std::make_shared<PassClock>();
   BucketSet buckets_;
+  StragglerWatch stragglers_;
   std::optional<ReadyTracker> tracker_;
   std::vector<std::size_t> first_order_;  // in which gradients arrived in the first pass
   bool rebuilt_ = false;
@@ -142,6 +142,7 @@ class Reducer {
   std::vector<std::size_t> skipped_;  // taken for unused at the beginning of the pass
   int passes_since_forward_ = 0;
 
+  AccumulatorHooks hooks_;
   // Hooks on outputs, which a program may keep, check whether the reducer still exists.
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
   DdpLoggingData logging_;

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "ddp/sync/buckets/gradient_order.h"
 #include "ddp/sync/pending_forwards.h"
 #include "ddp/sync/static_graph.h"
 #include "ddp/sync/used_parameters.h"
@@ -116,6 +117,17 @@ TEST(StaticGraphTest, ARankWithoutArrivalsTakesTheCountsOfAnother) {
   EXPECT_FALSE(graph.any_arrived());
   graph.adopt({1, 0});
   EXPECT_EQ(graph.unused(), (Indices{1}));
+}
+
+TEST(GradientOrderTest, OneRanksOrderCountsAndWhatItLacksComesLastFromTheEnd) {
+  testing::run_ranks(3, [](const testing::Group& group) {
+    const ObservedOrder mine = group->rank() == 1 ? ObservedOrder{.order = {3, 1, 3}, .counts = {0, 1, 0, 2, 0}}
+                                                  : ObservedOrder{.order = {0}, .counts = {1, 1, 1, 1, 1}};
+    const ObservedOrder agreed = agree_on_order(*group, /*authority=*/1, 5, mine);
+    EXPECT_EQ(agreed.order, (Indices{3, 1, 4, 2, 0}));
+    EXPECT_EQ(agreed.counts, (std::vector<std::int64_t>{0, 1, 0, 2, 0}));
+    EXPECT_TRUE(agree_on_order(*group, 0, 2, {}).counts.empty());
+  });
 }
 
 TEST(UsedParametersTest, AnywhereMeansUsedByAnyRankSinceTheLastPass) {

@@ -27,7 +27,8 @@ Coordinator::Coordinator(NodeRecord self, const JobConfig& job, JobState known, 
       last_arrival_(now),
       job_state_(std::move(known)),
       lost_(job_state_.lost.begin(), job_state_.lost.end()),
-      ended_(job_state_.ended.begin(), job_state_.ended.end()) {
+      ended_(job_state_.ended.begin(), job_state_.ended.end()),
+      ended_with_(job_state_.ended_with) {
   job_state_.job = job;
   job_state_.coordinator = self_;
   job_state_.official = false;
@@ -66,9 +67,10 @@ std::pair<std::string, std::int64_t> Coordinator::newest_roster() const {
 
 void Coordinator::update(const std::map<std::string, std::string>& pairs, Clock::time_point now,
                          const FindEnd& find_end) {
-  // This process itself was stopped or starved: then the silence of others means nothing.
-  if (now - updated_at_ > options_.silent_timeout / 2) {
-    for (auto& [id, peer] : peers_) peer.beaten_at = now;
+  // This process itself was stopped or starved, or it waited for a host that does not answer: that time does not count
+  // as silence of others.
+  if (const auto gap = now - updated_at_; gap > options_.silent_timeout / 2) {
+    for (auto& [id, peer] : peers_) peer.beaten_at = std::min(peer.beaten_at + gap, now);
   }
   updated_at_ = now;
   read_announcements(pairs, now);
@@ -174,7 +176,8 @@ void Coordinator::adopt_knowledge() {
 
 void Coordinator::adopt_round(const RoundRecord& round) {
   if (round.number <= job_state_.round.number) return adopt_accepted(generation_of(round));
-  job_state_.round = round;
+  job_state_.round = round;  // of another coordinator: a new quorum is needed
+  job_state_.official = false;
   lost_.clear();
   std::erase_if(job_state_.others,
                 [&](const auto& other) { return other.number <= round.number || other.id == round.id; });
@@ -207,23 +210,35 @@ bool Coordinator::is_void() const {
          });
 }
 
+std::vector<membership::Member> Coordinator::nodes_that_count() const {
+  const auto last = generation_of(job_state_.round), established = generation_of(job_state_.established);
+  std::vector<const membership::Generation*> rounds = {&last, &established};
+  for (const auto& other : job_state_.others) rounds.push_back(&other);
+  if (witness_) {
+    for (const auto* const vote : membership::votes_after(rounds, *witness_)) rounds.push_back(vote);
+  }
+  std::vector<membership::Member> nodes;
+  for (const auto* const round : rounds) nodes.insert(nodes.end(), round->members.begin(), round->members.end());
+  return nodes;
+}
+
 void Coordinator::ask_for_ends(Clock::time_point now, const FindEnd& find_end) {
-  const NodeRecord* next = nullptr;
-  const auto asked_at = [&](const NodeRecord& node) {
+  const auto nodes = nodes_that_count();
+  const membership::Member* next = nullptr;
+  const auto asked_at = [&](const membership::Member& node) {
     const auto found = asked_at_.find(node.id);
     return found == asked_at_.end() ? began_at_ - kAskInterval : found->second;
   };
-  for (const auto* nodes : {&job_state_.round.nodes, &job_state_.established.nodes}) {
-    for (const auto& node : *nodes) {
-      if (lives(node.id) || ended_.contains(node.id)) continue;
-      if (next == nullptr || asked_at(node) < asked_at(*next)) next = &node;
-    }
+  for (const auto& node : nodes) {
+    if (lives(node.id) || ended_.contains(node.id)) continue;
+    if (next == nullptr || asked_at(node) < asked_at(*next)) next = &node;
   }
   if (next == nullptr || now - asked_at(*next) < kAskInterval) return;
   asked_at_[next->id] = now;
   const auto newest = find_end(*next);
   if (!newest) return;
   ended_.insert(next->id);
+  ended_with_[next->id] = *newest;
   adopt_accepted(*newest);
 }
 
@@ -268,6 +283,7 @@ void Coordinator::decide(Clock::time_point now) {
                    .others = job_state_.others,
                    .is_void = is_void(),
                    .ended = ended_,
+                   .ended_with = ended_with_,
                    .witness = witness_,
                    .fresh_id = random_hex(8),
                    .awaited = {},
@@ -284,6 +300,7 @@ void Coordinator::decide(Clock::time_point now) {
   }
   const auto decision = decide_round(view);
   has_quorum_ = decision.has_quorum;
+  waits_for_nodes_ = !decision.begins && std::ranges::any_of(view.present, &PresentNode::wants_round);
   job_state_.progress = decision.reason;
   if (has_quorum_ && !job_state_.official) {
     job_state_.official = true;
@@ -321,9 +338,12 @@ void Coordinator::begin_round(const MeetingDecision& decision) {
 
 void Coordinator::summarize() {
   job_state_.lost = to_vector(lost_);
-  const auto established = generation_of(job_state_.established);
-  std::erase_if(ended_, [&](const std::string& id) { return !takes_part(id) && established.rank_of(id) < 0; });
+  std::set<std::string> counted;
+  for (const auto& node : nodes_that_count()) counted.insert(node.id);
+  std::erase_if(ended_, [&](const std::string& id) { return !counted.contains(id); });
+  std::erase_if(ended_with_, [&](const auto& end) { return !ended_.contains(end.first); });
   job_state_.ended = to_vector(ended_);
+  job_state_.ended_with = ended_with_;
   std::set<std::string> finished(job_state_.finished.begin(), job_state_.finished.end());
   job_state_.waiting.clear();
   job_state_.failures.clear();

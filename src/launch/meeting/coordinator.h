@@ -25,7 +25,7 @@ class Coordinator {
  public:
   using Clock = std::chrono::steady_clock;
   // If the node is attested to have ended (membership/attester.h): the newest round that it had accepted.
-  using FindEnd = std::function<std::optional<membership::Generation>(const NodeRecord& node)>;
+  using FindEnd = std::function<std::optional<membership::Generation>(const membership::Member& node)>;
 
   // `known`: what this node knew of the job when the previous coordinator was lost; default-constructed for a new job.
   Coordinator(NodeRecord self, const JobConfig& job, JobState known, const CoordinatorOptions& options,
@@ -50,6 +50,8 @@ class Coordinator {
   const std::map<std::string, std::string>& refusals() const { return refusals_; }
   // False: this part of the job may not continue; there may already be another coordinator.
   bool has_quorum() const { return has_quorum_; }
+  // True while nodes wait for a round that cannot begin.
+  bool waits_for_nodes() const { return waits_for_nodes_; }
   // True while a round has been decided that not all of its nodes have accepted yet.
   bool is_forming() const { return job_state_.round.id != job_state_.established.id; }
   // True once every other node has left or is lost.
@@ -77,6 +79,8 @@ class Coordinator {
   void establish();
   // True if the round cannot be established any more: a node that has not accepted it is lost, or cannot accept it.
   bool is_void() const;
+  // The nodes of all rounds of which the next one may need a quorum.
+  std::vector<membership::Member> nodes_that_count() const;
   void ask_for_ends(Clock::time_point now, const FindEnd& find_end);
   void notice_losses(Clock::time_point now);
   void count_restarts();
@@ -99,9 +103,11 @@ class Coordinator {
   std::vector<std::string> arrivals_;                  // ids of peers in order of arrival
   std::set<std::string> lost_;                         // of the round
   std::set<std::string> ended_;                        // of the rounds that count
+  membership::EndedWith ended_with_;                   // what they had accepted, as far as it is known
   std::map<std::string, Clock::time_point> asked_at_;  // when the end of an absent node was asked for last
   std::map<std::string, std::string> refusals_;
   bool has_quorum_ = false;
+  bool waits_for_nodes_ = false;
   std::optional<membership::WitnessView> witness_;
   Vote vote_;
 };

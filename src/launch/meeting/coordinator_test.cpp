@@ -48,7 +48,7 @@ class CoordinatorTest : public ::testing::Test {
       pairs_[kBeatPrefix + id] = std::to_string(++beat_);
     }
     for (const auto& [id, state] : states_) pairs_[kNodePrefix + id] = format(state);
-    coordinator_->update(pairs_, now_, [&](const NodeRecord& node) -> std::optional<membership::Generation> {
+    coordinator_->update(pairs_, now_, [&](const membership::Member& node) -> std::optional<membership::Generation> {
       const auto found = attested_.find(node.id);
       return found == attested_.end() ? std::nullopt : std::optional(found->second);
     });
@@ -126,11 +126,38 @@ TEST_F(CoordinatorTest, ANodeThatReconnectsIsNotLostBecauseOfItsOldConnection) {
   EXPECT_THAT(job_state().lost, IsEmpty());
 }
 
+// A launcher that was started at the address of an ended one, and is joined by a node of the running job.
+TEST_F(CoordinatorTest, ACoordinatorThatLearnsOfARoundIsACandidateUntilItHasAQuorumOfIt) {
+  job_of(2, 3);
+  update({"a"});
+  ASSERT_TRUE(job_state().official);
+  state("b").term = job_state().term;
+  state("b").known_round.number = 0;
+  state("b").known_round.id = "r0";
+  state("b").known_round.master = "b:1";
+  for (const char* id : {"b", "c", "d"}) state("b").known_round.nodes.push_back(record(id));
+  state("b").established = state("b").known_round;
+  update({"a", "b"});
+  EXPECT_EQ(job_state().round.id, "r0");
+  EXPECT_FALSE(job_state().official) << "otherwise the others would wait for it";
+}
+
 TEST_F(CoordinatorTest, ACoordinatorThatWasStoppedConsidersNoNodeSilent) {
   update({"a", "b"});
   enter({"a", "b"});
   update({"a"}, 20s);
   EXPECT_THAT(job_state().lost, IsEmpty());
+}
+
+// It waits for the lost host again and again, longer than half of the silent timeout each time.
+TEST_F(CoordinatorTest, ACoordinatorThatIsOftenAwayNoticesASilentNode) {
+  update({"a", "b"});
+  enter({"a", "b"});
+  for (int turn = 0; turn < 8; ++turn) {
+    update({"a"}, 6s);
+    update({"a"}, 2s);
+  }
+  EXPECT_THAT(job_state().lost, ElementsAre("b"));
 }
 
 TEST_F(CoordinatorTest, ANodeThatFinishedAndLeftIsNotLost) {
@@ -170,7 +197,7 @@ TEST_F(CoordinatorTest, AnotherVersionIsRefusedAndNamed) {
   state("b");
   update({"a", "b"}, 0ms);
   pairs_[kNodePrefix + "z"] = std::string("LSLN\x07\x00\x01\x00", 8);
-  coordinator_->update(pairs_, now_, [](const NodeRecord&) { return std::nullopt; });
+  coordinator_->update(pairs_, now_, [](const membership::Member&) { return std::nullopt; });
   EXPECT_THAT(coordinator_->refusals().at("z"), HasSubstr("protocol version 7"));
 }
 
@@ -303,6 +330,56 @@ TEST_F(CoordinatorTest, WhatAnEndedNodeHadAcceptedNeedsAQuorumToo) {
   open(known);
   update({"a"});
   EXPECT_FALSE(job_state().official);
+}
+
+// x and the newcomer n accepted a round with this node, and ended before this node heard of it.
+TEST_F(CoordinatorTest, TheEndOfANodeCountsThatOnlyTheRoundOfAnEndedNodeHas) {
+  job_of(1, 3);
+  open(known_round({record("x"), record("a"), record("b")}));
+  attested_["x"] = {.number = 5, .id = "r4", .members = {{.id = "x"}, {.id = "n"}, {.id = "a"}}};
+  for (int i = 0; i < 4; ++i) update({"a"}, 250ms);
+  EXPECT_FALSE(job_state().official) << "n may be alive, and is the first of the two that are left";
+  attested_["n"] = attested_["x"];
+  for (int i = 0; i < 4; ++i) update({"a"}, 250ms);
+  EXPECT_TRUE(job_state().official) << job_state().progress;
+}
+
+// x got the vote of the witness for a round with the newcomer n and this node; then both ended.
+TEST_F(CoordinatorTest, TheEndOfANodeCountsThatOnlyTheVoteOfTheWitnessHas) {
+  job_of(1, 3);
+  JobState known = known_round({record("x"), record("a")});
+  known.round.witness = known.established.witness = "w/job";
+  open(known);
+  const auto vote = [](const std::string& id) {
+    return membership::Generation{.number = 5, .id = "r4", .members = {{.id = "x"}, {.id = id}, {.id = "a"}}};
+  };
+  coordinator_->set_witness(membership::WitnessView{.id = "w", .votes = {{"w/job", vote("n")}, {"w/y", vote("y")}}},
+                            [](const auto&, const auto&) { return true; });
+  attested_["x"] = attested_["n"] = attested_["y"] = vote("n");
+  for (int i = 0; i < 4; ++i) update({"a"}, 250ms);
+  EXPECT_THAT(job_state().ended, ElementsAre("n", "x")) << "the other register is that of another job";
+  EXPECT_TRUE(job_state().official) << job_state().progress;
+}
+
+// x ended before it accepted round 4: that one can never be established, and its first node c is not needed.
+TEST_F(CoordinatorTest, TheNextCoordinatorInheritsThatARoundIsVoid) {
+  job_of(3, 4);
+  JobState known = known_round({record("a"), record("b"), record("x")});
+  known.round = {.number = 4,
+                 .id = "r4",
+                 .master = "x:1",
+                 .nodes = {record("c"), record("x"), record("a")},
+                 .base = 3,
+                 .base_id = "r3"};
+  open(known);
+  attested_["x"] = generation_of(known.established);
+  for (int i = 0; i < 4; ++i) update({"a", "b"}, 250ms);
+  EXPECT_TRUE(job_state().official) << job_state().progress;
+  attested_.clear();  // the guard of x has left
+  known = *parse_job_state(format(job_state()));
+  open(known);
+  update({"a", "b"});
+  EXPECT_TRUE(job_state().official) << job_state().progress;
 }
 
 TEST_F(CoordinatorTest, ARivalRoundOfTheSameNumberNeedsAQuorumToo) {

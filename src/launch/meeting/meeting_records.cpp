@@ -12,7 +12,7 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4E4C534C;  // "LSLN"
-constexpr std::uint16_t kVersion = 2;
+constexpr std::uint16_t kVersion = 3;
 constexpr std::size_t kMaxNameBytes = 255;
 constexpr std::size_t kMaxTextBytes = std::size_t{16} << 10;
 constexpr std::uint32_t kMaxCount = 65536;
@@ -81,11 +81,11 @@ class Reader {
       each(values.back());
     }
   }
-  template <typename Each>
-  void items(std::map<std::string, std::uint64_t>& values, Each each) {
+  template <typename T, typename Each>
+  void items(std::map<std::string, T>& values, Each each) {
     std::uint32_t left = count();
     while (left-- > 0 && reader_.ok()) {
-      std::pair<std::string, std::uint64_t> value;
+      std::pair<std::string, T> value;
       each(value);
       values.insert(std::move(value));
     }
@@ -149,13 +149,34 @@ void serialize_round(Io& io, Record& round) {
   io.text(round.witness, kMaxNameBytes);
 }
 
+// Without `site`, which nodes do not have.
+template <typename Io, typename Record>
+void serialize_member(Io& io, Record& member) {
+  io.text(member.id, kMaxNameBytes);
+  io.text(member.host, kMaxNameBytes);
+  io.number(member.pid);
+  io.number(member.started);
+  io.text(member.store_address, kMaxNameBytes);
+  io.text(member.attester, kMaxNameBytes);
+}
+
 template <typename Io, typename Generations>
 void serialize_generations(Io& io, Generations& generations) {
   io.items(generations, [&](auto& generation) {
     io.number(generation.number);
     io.text(generation.id, kMaxNameBytes);
-    io.items(generation.members, [&](auto& member) { io.text(member.id, kMaxNameBytes); });
+    io.items(generation.members, [&](auto& member) { serialize_member(io, member); });
     io.text(generation.witness, kMaxNameBytes);
+  });
+}
+
+// Keys of a map are constant when it is written.
+template <typename Io, typename Ends>
+void serialize_ends(Io& io, Ends& ends) {
+  io.items(ends, [&](auto& end) {
+    io.text(end.first, kMaxNameBytes);
+    io.number(end.second.number);
+    io.text(end.second.id, kMaxNameBytes);
   });
 }
 
@@ -218,6 +239,7 @@ void serialize_job_state(Io& io, State& state) {
   });
   serialize_names(io, state.lost);
   serialize_names(io, state.ended);
+  serialize_ends(io, state.ended_with);
   serialize_names(io, state.finished);
   serialize_nodes(io, state.waiting);
   serialize_failures(io, state.failures);

@@ -53,13 +53,14 @@ struct JobState {
   NodeRecord coordinator;
   RoundRecord round = {};
   RoundRecord established = {};                     // the newest that all of its nodes have accepted
-  std::vector<membership::Generation> others = {};  // accepted elsewhere, not older than `round`; only ids of members
+  std::vector<membership::Generation> others = {};  // accepted elsewhere, not older than `round`
   int restarts = 0;
   int counted_round = -1;                             // the round whose restart was counted last
   std::map<std::string, std::uint64_t> counted = {};  // restart_asks that were counted, by node id
-  // Ids of nodes of the round.
-  std::vector<std::string> lost = {};
-  std::vector<std::string> ended = {};  // attested: true for ever. `others` has what these nodes had accepted
+  // Ids of nodes.
+  std::vector<std::string> lost = {};     // of the round
+  std::vector<std::string> ended = {};    // of the rounds that count; attested: true for ever
+  membership::EndedWith ended_with = {};  // what they had accepted, as far as it is known; without members
   std::vector<std::string> finished = {};
   std::vector<NodeRecord> waiting = {};  // living nodes that take no part in the round
   std::vector<NodeFailure> failures = {};

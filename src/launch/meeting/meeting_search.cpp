@@ -4,29 +4,32 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/net/resolve.h"
 
 namespace lockstep::launch {
 namespace {
 
 constexpr int kMaxMoves = 3;
 
-// Those of the newest established round, then the others of the newest one. A round that is not established is not
-// known to all of its nodes: they would search in different orders.
-std::vector<NodeRecord> nodes_of(const JobState& known) {
-  std::vector<NodeRecord> nodes = known.established.nodes;
-  for (const auto& node : known.round.nodes) {
-    const auto is_same = [&](const NodeRecord& other) { return other.id == node.id; };
-    if (std::ranges::none_of(known.established.nodes, is_same)) nodes.push_back(node);
-  }
+}  // namespace
+
+std::vector<membership::Member> nodes_to_search(const JobState& known) {
+  std::vector<membership::Member> nodes = generation_of(known.established).members;
+  const auto add = [&](const membership::Generation& round) {
+    for (const auto& node : round.members) {
+      const auto is_same = [&](const membership::Member& other) { return other.id == node.id; };
+      if (std::ranges::none_of(nodes, is_same)) nodes.push_back(node);
+    }
+  };
+  add(generation_of(known.round));
+  for (const auto& other : known.others) add(other);
   return nodes;
 }
-
-}  // namespace
 
 Finding MeetingSearch::probe_once(const std::string& host, std::uint16_t port, std::string* moved) {
   const auto deadline = Deadline::after(kProbeTimeout);
   Finding finding;
-  const auto addresses = resolve(host, port);
+  const auto addresses = resolve(host, port, deadline);
   if (!addresses.ok()) {
     finding.problem = addresses.status();
     return finding;
@@ -64,6 +67,7 @@ Finding MeetingSearch::probe_once(const std::string& host, std::uint16_t port, s
   finding.job_state = *std::move(state);
   finding.place.kind = finding.job_state.official ? Place::Kind::meeting : Place::Kind::candidate;
   finding.place.term = finding.job_state.term;
+  finding.place.established = finding.job_state.established.number;
   return finding;
 }
 
@@ -100,24 +104,28 @@ void MeetingSearch::redirect(const HostPort& endpoint, const JobState& job_state
            written.to_string());
 }
 
-MeetingSearch::Outcome MeetingSearch::search_nodes(const JobState& known, const std::string& self) {
+MeetingSearch::Outcome MeetingSearch::search_nodes(const JobState& known, const std::string& self, bool coordinates) {
   std::vector<Finding> findings;
   std::vector<Place> places;
   const auto now = std::chrono::steady_clock::now();
-  for (const auto& node : nodes_of(known)) {
+  for (const auto& node : nodes_to_search(known)) {
     Finding finding;
     if (node.id == self) {
+      finding.place = {.kind = coordinates ? Place::Kind::meeting : Place::Kind::standby,
+                       .term = known.term,
+                       .established = known.established.number};
       finding.place.is_self = true;
     } else {
-      finding = probe(node.address);
-      // Its address may belong to a launcher that was started later.
-      const bool is_other = finding.place.kind == Place::Kind::standby && !finding.owner.empty();
-      if (is_other && finding.owner != node.id) finding.place.kind = Place::Kind::unreachable;
+      finding = probe(node.store_address);
+      // Its address may belong to a launcher that was started later, perhaps this one.
+      const bool is_other = !finding.owner.empty() && finding.owner != node.id;
+      if (is_other && finding.place.kind != Place::Kind::meeting) finding.place.kind = Place::Kind::unreachable;
+      if (finding.owner == self) finding.place.kind = Place::Kind::unreachable;
       if (finding.place.kind == Place::Kind::silent) {
-        const auto since = silent_since_.try_emplace(node.address, now).first->second;
+        const auto since = silent_since_.try_emplace(node.store_address, now).first->second;
         finding.place.silent_for = std::chrono::duration_cast<std::chrono::milliseconds>(now - since);
       } else {
-        silent_since_.erase(node.address);
+        silent_since_.erase(node.store_address);
       }
     }
     places.push_back(finding.place);

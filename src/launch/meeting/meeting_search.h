@@ -27,6 +27,11 @@ struct Finding {
   Status problem = {};                        // why none answered
 };
 
+// Where a node searches for the coordinator that knows this of the job: the nodes of the newest established round, then
+// those of the newest round, then those of others that it needs a quorum of. A round that is not established is not
+// known to all of its nodes: they would search in different orders.
+std::vector<membership::Member> nodes_to_search(const JobState& known);
+
 class MeetingSearch {
  public:
   MeetingSearch(const Secret& secret, std::chrono::milliseconds silent_timeout)
@@ -40,8 +45,8 @@ class MeetingSearch {
     PlaceChoice::Kind kind = PlaceChoice::Kind::wait;
     Finding finding = {};  // to join
   };
-  // Searches the nodes of the last rounds, as node `self` knows them.
-  Outcome search_nodes(const JobState& known, const std::string& self);
+  // Searches the nodes of the last rounds, as node `self` knows them. `coordinates`: it is a coordinator with a quorum.
+  Outcome search_nodes(const JobState& known, const std::string& self, bool coordinates);
   // If there is a coordinator of the same job but of an older term at an endpoint, such as a launcher that was
   // restarted there and does not know the job: writes there that the coordinator of `job_state` is at `address`.
   void redirect(const HostPort& endpoint, const JobState& job_state, const std::string& address);

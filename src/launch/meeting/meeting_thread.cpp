@@ -19,6 +19,8 @@ constexpr auto kRedirectInterval = 2s;
 constexpr auto kMoveCheckPause = 1s;
 constexpr auto kCandidatePause = 500ms;
 constexpr auto kSearchPause = 100ms;
+// Of a coordinator that waits for nodes.
+constexpr auto kWaitingPause = 2s;
 // While the nodes of a round still have to accept it.
 constexpr std::chrono::milliseconds kFormingTick = 5ms;
 // How much longer each further endpoint waits for the previous ones.
@@ -78,7 +80,7 @@ bool MeetingThread::may_end() {
   return true;
 }
 
-void MeetingThread::mark_own_store() {
+void MeetingThread::mark_own_store(const std::string& coordinator) {
   const auto place = parse_host_port(own_.address);
   if (!place.ok()) return;
   const auto store = TcpStore::connect(place->host, place->port, options_.secret, rpc_deadline());
@@ -87,19 +89,28 @@ void MeetingThread::mark_own_store() {
   for (const auto& key : {kJobStateKey, kStampKey}) {
     if (status.ok()) status = (*store)->remove(key, rpc_deadline()).status();
   }
+  if (status.ok() && !coordinator.empty()) status = (*store)->set(kMovedKey, coordinator, rpc_deadline());
+  // What it did not write itself is for follow_move().
+  if (status.ok() && coordinator.empty() && !marked_coordinator_.empty()) {
+    status = (*store)->remove(kMovedKey, rpc_deadline()).status();
+  }
   own_is_marked_ = status.ok();
+  if (status.ok()) marked_coordinator_ = coordinator;
   if (!status.ok()) log_info("this node's own store: {}", status.message());
 }
 
 void MeetingThread::tick() {
-  if (!role_ && !own_is_marked_) mark_own_store();
+  const std::string coordinator = store_ && state_official_ ? coordinator_address_ : "";
+  if (!role_ && (!own_is_marked_ || coordinator != marked_coordinator_)) mark_own_store(coordinator);
   if (role_ && follow_move()) return;
   if (role_) {
     if (const Status status = role_->update(); !status.ok()) drop(status);
   }
   if (store_) exchange();
   const bool is_settled = store_ && state_official_ && (!role_ || role_->coordinator().has_quorum());
-  const bool may_find_earlier = role_ && state_round_ < 0 && own_.endpoint > 0;
+  // Another coordinator may wait for this one's nodes.
+  const bool may_find_earlier =
+      role_ && (state_round_ < 0 ? own_.endpoint > 0 : role_->coordinator().waits_for_nodes());
   if (!is_settled || may_find_earlier) find_coordinator();
   if (role_ && state_official_ && state_round_ >= 0 && !is_too_soon(redirected_at_, kRedirectInterval)) {
     for (std::size_t i = 0; i < options_.endpoints.size(); ++i) {
@@ -153,7 +164,9 @@ Status MeetingThread::read_job_state() {
   if (!state.ok()) return state.status();
   const Status accepted = accept(state->round);
   if (!accepted.ok()) {
-    log_warn("round {} cannot be accepted: {}", state->round.number, accepted.message());
+    if (std::exchange(refused_round_, state->round.id) != state->round.id) {
+      log_warn("round {} cannot be accepted: {}", state->round.number, accepted.message());
+    }
     return {};  // tries again; without an entry in the roster, no node could know what this one has accepted
   }
   remember(*state);
@@ -178,6 +191,7 @@ Status MeetingThread::accept(const RoundRecord& round) {
 
 void MeetingThread::remember(const JobState& state) {
   coordinator_id_ = state.coordinator.id;
+  coordinator_address_ = state.coordinator.address;
   state_official_ = state.official;
   state_round_ = state.round.number;
   state_round_id_ = state.round.id;
@@ -267,6 +281,11 @@ void MeetingThread::become_coordinator() {
   if (!place.ok()) return drop(place.status());
   auto client = TcpStore::connect(place->host, place->port, options_.secret, Deadline::after(2s));
   if (!client.ok()) return drop(client.status());
+  if (!marked_coordinator_.empty()) {
+    const auto removed = (*client)->remove(kMovedKey, rpc_deadline());
+    if (!removed.ok()) return drop(removed.status());
+    marked_coordinator_.clear();
+  }
   JobState known;
   NodeRecord self;
   {
@@ -300,7 +319,10 @@ void MeetingThread::step_down() {
 }
 
 void MeetingThread::find_coordinator() {
-  if (is_too_soon(searched_at_, store_ ? std::chrono::milliseconds(kCandidatePause) : kSearchPause)) return;
+  const std::chrono::milliseconds pause = !store_                    ? kSearchPause
+                                          : !role_ || is_candidate() ? kCandidatePause
+                                                                     : kWaitingPause;
+  if (is_too_soon(searched_at_, pause)) return;
   JobState known;
   bool leaving = false;
   {
@@ -309,16 +331,19 @@ void MeetingThread::find_coordinator() {
     leaving = shared_->leaving;
   }
   if (leaving) return;
-  if (known.round.number >= 0 && search_nodes(known)) return;
+  if (known.round.number >= 0 && search_nodes(known) && !is_candidate()) return;
   const bool is_member =
       std::any_of(known.round.nodes.begin(), known.round.nodes.end(), [&](const auto& node) { return node.id == id_; });
   if (search_endpoints(known)) return;
   if (!store_ && !is_member && known.round.number < 0) become_first_coordinator();
 }
 
+// The nodes that it knows may all have been left behind: the others may have gone on without them.
+bool MeetingThread::is_candidate() const { return role_ && !role_->coordinator().has_quorum(); }
+
 // Joins the coordinator among the last round's nodes, or becomes it. False: there is none.
 bool MeetingThread::search_nodes(const JobState& known) {
-  auto outcome = search_.search_nodes(known, id_);
+  auto outcome = search_.search_nodes(known, id_, role_ && role_->coordinator().has_quorum());
   if (outcome.kind == PlaceChoice::Kind::coordinate && !role_) {
     store_.reset();
     become_coordinator();
@@ -334,7 +359,8 @@ bool MeetingThread::search_nodes(const JobState& known) {
 bool MeetingThread::search_endpoints(const JobState& known) {
   for (std::size_t i = 0; i < options_.endpoints.size(); ++i) {
     // Of several launchers that started at the same time, the one at the first endpoint becomes the coordinator.
-    if (role_ && own_.endpoint >= 0 && static_cast<int>(i) >= own_.endpoint) return false;
+    const bool is_later = own_.endpoint >= 0 && static_cast<int>(i) >= own_.endpoint;
+    if (role_ && is_later && known.round.number < 0) return false;
     if (static_cast<int>(i) == own_.endpoint) continue;
     const auto& endpoint = options_.endpoints[i];
     Finding finding = search_.probe(endpoint.host, endpoint.port);
@@ -360,7 +386,7 @@ void MeetingThread::become_first_coordinator() {
     auto taken = take_over_endpoint(options_.endpoints, options_.local_address, options_.secret);
     if (!taken.ok()) return;
     own_ = *std::move(taken);
-    mark_own_store();
+    mark_own_store("");
     const std::lock_guard lock(shared_->mutex);
     shared_->address = own_.address;
     shared_->view.set_address(own_.address);

@@ -57,13 +57,15 @@ class MeetingThread {
 
   // While this node is the coordinator.
   bool follow_move();
-  // Marks this node's own store as that of a node that is not the coordinator.
-  void mark_own_store();
+  // Marks this node's own store as that of a node that is not the coordinator, and says there where the coordinator is
+  // ("host:port"; empty: unknown): a new launcher may know no other address.
+  void mark_own_store(const std::string& coordinator);
   void become_coordinator();
   void step_down();
 
   // While there is no coordinator, or it has no quorum.
   void find_coordinator();
+  bool is_candidate() const;
   bool search_nodes(const JobState& known);
   bool search_endpoints(const JobState& known);
   void become_first_coordinator();
@@ -76,11 +78,13 @@ class MeetingThread {
   MeetingShared* const shared_;
   OwnStore own_;
   bool own_is_marked_ = false;
+  std::string marked_coordinator_;  // where the own store says that the coordinator is
   MeetingSearch search_;
   const Clock::time_point began_at_ = Clock::now();
 
   std::shared_ptr<TcpStore> store_;      // the coordinator's store; null: not connected
   std::string coordinator_id_;           // its node id
+  std::string coordinator_address_;      // where its store is
   std::optional<CoordinatorRole> role_;  // if this node is the coordinator
   std::uint64_t connection_ = 0;
   std::uint64_t announced_ = 0;  // version of the view
@@ -92,6 +96,7 @@ class MeetingThread {
   std::uint64_t beat_ = 0;
   std::string stamp_;
   std::string state_version_;  // the version of the job state that was read
+  std::string refused_round_;  // the id of the last one that could not be written into the roster
   Clock::time_point stamp_changed_at_;
   std::int64_t state_roster_ = -1;
   std::int64_t offered_roster_ = -1;

@@ -30,16 +30,26 @@ struct Rounds {
     generations.push_back(generation_of(view.last));
     generations.push_back(generation_of(view.established));
     std::vector<const membership::Generation*> accepted;
-    for (const auto& one : generations) accepted.push_back(&one);
-    witness = view.witness ? &*view.witness : nullptr;
-    bases = membership::find_bases({accepted.back()}, accepted, witness);
+    for (const auto& one : generations) {
+      if (!membership::is_void(one, view.ended_with)) accepted.push_back(&one);
+    }
+    counted = membership::without_void_votes(view.witness, view.ended_with);
+    witness = counted ? &*counted : nullptr;
+    bases = membership::find_bases({&generations.back()}, accepted, witness);
+    // A node accepts one round of each number, also if that round is void.
+    next_number = bases.next_number();
+    for (const auto& one : generations) next_number = std::max(next_number, one.number + 1);
+    if (!view.witness) return;
+    for (const auto& [name, vote] : view.witness->votes) next_number = std::max(next_number, vote.number + 1);
   }
   Rounds(const Rounds&) = delete;
   Rounds& operator=(const Rounds&) = delete;
 
   std::vector<membership::Generation> generations;
-  const membership::WitnessView* witness = nullptr;
+  std::optional<membership::WitnessView> counted;
+  const membership::WitnessView* witness = nullptr;  // `counted`, if there is one
   membership::Bases bases;
+  std::int64_t next_number = 0;
 };
 
 // Present nodes that may take part: those of the last round in its order, then the others in order of arrival; at most
@@ -205,7 +215,7 @@ MeetingDecision decide_round(const MeetingView& view) {
   for (const auto& node : decision.nodes) chosen.insert(node.id);
   auto checked = check(chosen);
   if (checked.missing != nullptr) return refuse(checked);
-  decision.number = static_cast<int>(rounds.bases.next_number()) - 1;
+  decision.number = static_cast<int>(rounds.next_number) - 1;
   decision.witness = membership::next_register(rounds.bases, rounds.witness, view.fresh_id);
   decision.votes = std::move(checked.votes);
   return decision;
@@ -247,14 +257,40 @@ std::optional<Round> round_of(const std::string& id, int number, int restarts, c
   return round;
 }
 
+namespace {
+
+// Candidates with different established rounds search different lists of nodes: each may be the first living node of
+// its own list. The one with the older list leaves it; once it has learned the newer round, both have the same list.
+std::optional<std::size_t> find_better_informed(std::span<const Place> places) {
+  int established = -1;
+  for (const Place& place : places) {
+    if (place.is_self) established = place.established;
+  }
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const Place& place = places[i];
+    const bool is_candidate = place.kind == Place::Kind::candidate || place.kind == Place::Kind::meeting;
+    if (place.is_self || !is_candidate || place.established <= established) continue;
+    established = place.established;
+    best = i;
+  }
+  return best;
+}
+
+}  // namespace
+
 PlaceChoice choose_place(std::span<const Place> places, int known_term, std::chrono::milliseconds silent_timeout) {
   using Kind = Place::Kind;
   std::optional<std::size_t> newest;
   for (std::size_t i = 0; i < places.size(); ++i) {
-    const bool counts = places[i].kind == Kind::meeting && places[i].term >= known_term && !places[i].is_self;
+    const bool counts = places[i].kind == Kind::meeting && places[i].term >= known_term;
     if (counts && (!newest || places[i].term > places[*newest].term)) newest = i;
   }
+  if (newest && places[*newest].is_self) return {PlaceChoice::Kind::coordinate, *newest, "this is the coordinator"};
   if (newest) return {PlaceChoice::Kind::join, *newest, "the coordinator is there"};
+  if (const auto better = find_better_informed(places)) {
+    return {PlaceChoice::Kind::join, *better, "a candidate there knows a newer established round"};
+  }
   for (std::size_t i = 0; i < places.size(); ++i) {
     const Place& place = places[i];
     if (place.is_self) return {PlaceChoice::Kind::coordinate, i, "this is the first living node"};

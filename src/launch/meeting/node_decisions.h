@@ -12,6 +12,7 @@
 
 #include "launch/meeting/node_meeting.h"
 #include "membership/records.h"
+#include "membership/succession.h"
 #include "membership/witness.h"
 
 namespace lockstep::launch {
@@ -71,6 +72,7 @@ struct MeetingView {
   std::vector<membership::Generation> others;      // accepted elsewhere: not older than `last`
   bool is_void = false;                            // `last` cannot be established any more
   std::set<std::string> ended;                     // ids of nodes that are attested to have ended
+  membership::EndedWith ended_with = {};           // what they had accepted, as far as it is known here
   std::optional<membership::WitnessView> witness;  // if there is one, and it answers
   std::string fresh_id = {};                       // for a register of the witness
   std::set<std::string> awaited;                   // ids of nodes that are absent, but not given up
@@ -114,6 +116,8 @@ struct Place {
   };
   Kind kind = Kind::silent;
   int term = 0;  // of a meeting's coordinator
+  int established =
+      -1;  // the number of the newest established round that a candidate, a coordinator or this node knows
   bool is_self = false;
   std::chrono::milliseconds silent_for{0};
 };
@@ -125,10 +129,13 @@ struct PlaceChoice {
   std::string reason;
 };
 
-// Which store a node joins that has no coordinator, or only a candidate. `places`: of the last round's nodes in node
-// order, this one among them. A coordinator whose term is not older than `known_term` wins. Otherwise the first node
-// that is neither unreachable nor silent for `silent_timeout` becomes the coordinator: this node does, or joins that
-// one. If there is another one elsewhere, at most one of them has a quorum.
+// Which store a node joins that has no coordinator, or only a candidate, or is a coordinator that waits for nodes.
+// `places`: of the last round's nodes in node order, this one among them. A coordinator whose term is not older than
+// `known_term` wins: that of the newest term, and of two the first. (With a witness, each half may have one: either
+// would get the vote.) Otherwise a candidate wins that knows a newer established round than this node, whose list of
+// nodes is outdated then. Otherwise the first node that is neither unreachable nor silent for `silent_timeout` becomes
+// the coordinator: this node does, or joins that one. If there is another one elsewhere, at most one of them has a
+// quorum.
 PlaceChoice choose_place(std::span<const Place> places, int known_term, std::chrono::milliseconds silent_timeout);
 
 // A warning if --nnodes was probably forgotten: the endpoint is another host, or Slurm allocated several hosts to the

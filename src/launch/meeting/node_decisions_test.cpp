@@ -251,6 +251,51 @@ TEST(NodeDecisions, TheCoordinatorWithTheNewestTermWins) {
   EXPECT_EQ(choose_place(std::vector{kSelf, at(Kind::meeting, 1)}, 2, 1s).kind, PlaceChoice::Kind::coordinate);
 }
 
+// "a" got the vote of the witness for a round without "b", but ended before it could accept that round itself.
+TEST(NodeDecisions, AVoteForARoundThatANodeNeverAcceptedDoesNotCount) {
+  auto view = after_round(1, 2, {"a", "b"}, {"b"});
+  view.since_arrival = 60s;
+  view.last.witness = "w/register";
+  view.established = view.last;
+  view.ended = {"a"};
+  const membership::Generation voted{.number = 2, .id = "r1", .members = {{.id = "a"}}, .witness = "w/register"};
+  view.witness = membership::WitnessView{.id = "w", .votes = {{"w/register", voted}}};
+  EXPECT_FALSE(decide_round(view).begins) << "the round may have begun";
+  view.ended_with["a"] = generation_of(view.last);
+  const auto decision = decide_round(view);
+  EXPECT_TRUE(decision.begins) << decision.reason;
+  EXPECT_EQ(decision.number, 2) << "not the number of the round that does not count";
+}
+
+TEST(NodeDecisions, OfTwoCoordinatorsThatWaitForEachOtherTheFirstWins) {
+  using Kind = Place::Kind;
+  Place self = at(Kind::meeting, 2);
+  self.is_self = true;
+  EXPECT_EQ(choose_place(std::vector{self, at(Kind::meeting, 2)}, 2, 1s).kind, PlaceChoice::Kind::coordinate);
+  const auto second = choose_place(std::vector{at(Kind::meeting, 2), self}, 2, 1s);
+  EXPECT_EQ(second.kind, PlaceChoice::Kind::join);
+  EXPECT_EQ(second.place, 0U);
+  EXPECT_EQ(choose_place(std::vector{self, at(Kind::meeting, 3)}, 2, 1s).kind, PlaceChoice::Kind::join);
+}
+
+// Each is the first living node of the list that it knows, and needs the other one for a quorum.
+TEST(NodeDecisions, OfTwoCandidatesTheOneThatKnowsTheNewerEstablishedRoundWins) {
+  using Kind = Place::Kind;
+  const auto candidate = [](int established, bool is_self) {
+    return Place{.kind = Kind::candidate, .established = established, .is_self = is_self};
+  };
+  const auto older = choose_place(std::vector{candidate(0, true), at(Kind::unreachable), candidate(1, false)}, 1, 1s);
+  EXPECT_EQ(older.kind, PlaceChoice::Kind::join);
+  EXPECT_EQ(older.place, 2U);
+  const auto newer = choose_place(std::vector{at(Kind::unreachable), candidate(1, true)}, 1, 1s);
+  EXPECT_EQ(newer.kind, PlaceChoice::Kind::coordinate);
+  // An earlier node of its list learns from it, and is the first of the same list then.
+  EXPECT_EQ(choose_place(std::vector{candidate(0, false), candidate(1, true)}, 1, 1s).kind, PlaceChoice::Kind::join);
+  const auto equal = choose_place(std::vector{candidate(1, true), candidate(1, false)}, 1, 1s);
+  EXPECT_EQ(equal.kind, PlaceChoice::Kind::coordinate);
+  EXPECT_EQ(choose_place(std::vector{candidate(1, false), candidate(1, true)}, 1, 1s).place, 0U);
+}
+
 TEST(NodeDecisions, AnAccidentalWorldOfOneCausesAWarning) {
   EXPECT_THAT(warn_of_single_node(1, true, "gpu1:29400", 0).value_or(""), HasSubstr("gpu1:29400 is another host"));
   EXPECT_THAT(warn_of_single_node(1, false, "gpu1:29400", 4).value_or(""), HasSubstr("Did you mean --nnodes 4?"));

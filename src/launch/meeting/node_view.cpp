@@ -37,7 +37,8 @@ void NodeView::give_up_round() {
 }
 
 std::optional<Round> NodeView::enter_round() {
-  if (!mine_.wants_round || known_.round.number <= mine_.round || is_forming()) return std::nullopt;
+  const bool is_established = known_.round.id == known_.established.id;
+  if (!mine_.wants_round || known_.round.number <= mine_.round || !is_established) return std::nullopt;
   auto round = round_of(mine_.record.id, known_.round.number, known_.restarts, known_.round.master, known_.round.nodes);
   if (!round) return std::nullopt;
   mine_.round = known_.round.number;
@@ -112,6 +113,8 @@ void NodeView::apply(const JobState& state) {
   if (state.term < known_.term) return;
   if (!accepts(state.round)) {
     ++version_;
+    // It is true, and it is where to search for the others: the rounds that this node has accepted may be abandoned.
+    if (state.established.number > known_.established.number) known_.established = state.established;
     return;
   }
   const RoundRecord before = known_.round;

@@ -37,9 +37,9 @@ class NodeView {
   // Whether this node may accept the round: it is the known one, or newer and decided with knowledge of the newest
   // established round that this node knows.
   bool accepts(const RoundRecord& round) const;
-  // Takes over the coordinator's job state; ignores one that is older than the known one, and one whose round this node
-  // may not accept: the coordinator learns why from the next announcement. Write a round that includes this node into
-  // the roster before.
+  // Takes over the coordinator's job state; ignores one that is older than the known one. Of one whose round this node
+  // may not accept, it takes over only the established round: the coordinator learns why from the next announcement.
+  // Write a round that includes this node into the roster before.
   void apply(const JobState& state);
   // The new address of this node's store.
   void set_address(const std::string& address);
@@ -51,8 +51,8 @@ class NodeView {
 
   const NodeState& mine() const { return mine_; }
   const JobState& known() const { return known_; }
-  // True while this node has accepted a round that is not established yet.
-  bool is_forming() const { return known_.round.id != known_.established.id; }
+  // True while this node knows a round that may still become established.
+  bool is_forming() const { return known_.round.number > known_.established.number; }
   const std::optional<std::string>& roster() const { return roster_; }
   std::int64_t newest_roster_number() const { return roster_number_; }
 

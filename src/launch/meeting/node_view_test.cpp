@@ -114,6 +114,7 @@ TEST(NodeView, ARoundThatDoesNotKnowTheNewestEstablishedOneIsRefused) {
   auto other = job_state_of(5, {"b", "c"});
   other.round.base = 2;
   other.round.base_id = "r2";
+  other.established = {.number = 2, .id = "r2"};
   view.apply(other);
   EXPECT_EQ(view.known().round.id, "r3");
   EXPECT_EQ(view.announcement(1, "r5", "r2").established.id, "r3");
@@ -123,6 +124,31 @@ TEST(NodeView, ARoundThatDoesNotKnowTheNewestEstablishedOneIsRefused) {
   view.apply(state);
   EXPECT_EQ(view.known().round.id, "r4");
   EXPECT_EQ(view.known().established.id, "r3");
+}
+
+// Otherwise this node would search for the coordinator among the nodes of an older round, and never find the others.
+TEST(NodeView, ANodeThatAcceptedARivalRoundRemembersWhichOneIsEstablished) {
+  auto view = view_in(job_state_of(2, {"a", "b", "c"}));
+  auto rival = job_state_of(3, {"b", "c"});
+  rival.round.id = "rival";
+  rival.established = job_state_of(2, {"a", "b", "c"}).round;
+  view.apply(rival);
+  ASSERT_EQ(view.known().round.id, "rival");
+  const auto version = view.version();
+  view.apply(job_state_of(3, {"a", "c"}));
+  EXPECT_EQ(view.known().round.id, "rival");
+  EXPECT_EQ(view.known().established.id, "r3");
+  EXPECT_NE(view.version(), version);
+  EXPECT_EQ(view.announcement(1, "rival", "r2").established.id, "r3");
+  view.ask_for_round();
+  EXPECT_FALSE(view.enter_round());
+  EXPECT_FALSE(view.is_forming());
+  // From now on it refuses a round whose coordinator did not know that.
+  auto outdated = job_state_of(4, {"a", "b"});
+  outdated.round.base = 2;
+  outdated.round.base_id = "r2";
+  EXPECT_FALSE(view.accepts(outdated.round));
+  EXPECT_TRUE(view.accepts(job_state_of(4, {"a", "b"}).round));
 }
 
 TEST(NodeView, ANodeThatTheOthersGaveUpDetectsIt) {

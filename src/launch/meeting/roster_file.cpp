@@ -6,6 +6,8 @@
 namespace lockstep::launch {
 
 std::optional<std::string> RosterFile::take_newer() {
+  const auto number = membership::newest_number(path_);
+  if (!number.ok() || *number <= newest_) return std::nullopt;
   const auto roster = membership::read_roster(path_);
   if (!roster.ok() || roster->generation.number <= newest_) return std::nullopt;
   newest_ = roster->generation.number;

@@ -45,6 +45,8 @@ TEST_F(RosterFileTest, AcceptsOnlyNewerRostersFromOtherNodes) {
   ASSERT_TRUE(file_.offer(roster(4, "theirs")).ok());
   EXPECT_FALSE(file_.take_newer()) << "a roster from another node is not returned again";
   EXPECT_EQ(membership::read_roster(path()).value().generation.number, 4);
+  EXPECT_EQ(membership::newest_number(path()).value(), 4);
+  ASSERT_TRUE(file_.offer(roster(4, "theirs")).ok()) << "a second offer changes nothing";
   EXPECT_FALSE(file_.offer("5\nnonsense").ok());
 }
 
@@ -53,6 +55,13 @@ TEST_F(RosterFileTest, NeverGoesBackwards) {
   accept(5, "mine");
   ASSERT_TRUE(file_.offer(roster(4, "theirs")).ok());
   EXPECT_EQ(membership::read_roster(path()).value().generation.id, "mine");
+}
+
+TEST_F(RosterFileTest, CanBeCheckedForWritability) {
+  EXPECT_TRUE(membership::check_writable(path()).ok());
+  EXPECT_TRUE(membership::check_writable(path()).ok());
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path())) << "the check leaves nothing behind";
+  EXPECT_FALSE(membership::check_writable(folder_.path() + "/missing/roster").ok());
 }
 
 TEST(RuntimeDirectory, IsPrivateAndIsRemoved) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/net/resolve.h"
 #include "base/unique_fd.h"
 #include "rendezvous/network_interface.h"
 

@@ -37,7 +37,7 @@ using Setter = Status (*)(Draft& draft, const std::string& source, const std::st
 
 struct Option {
   const char* name;   // in help, with -; _ is accepted too
-  const char* value;  // null: a flag
+  const char* value;  // null: a flag; "[=VALUE]": a flag that may have a value after =
   const char* help;
   Setter set;
 };
@@ -100,6 +100,15 @@ Status set_serve_store(Draft& draft, const std::string& source, const std::strin
     return wrong(fmt::format("{} is '{}'; expected auto, yes or no", source, text));
   }
   return {};
+}
+
+Status set_dashboard(Draft& draft, const std::string& source, const std::string& text) {
+  if (const auto on = parse_flag(source, text); on.ok()) {
+    if (*on) draft.options.dashboard = "";
+    return {};
+  }
+  draft.options.dashboard = text;
+  return parse_host_port(text).status().with_context(source);
 }
 
 template <bool RunOptions::*flag, bool value>
@@ -182,6 +191,12 @@ const std::vector<Option>& options_table() {
       {"monitor-interval", "SECONDS", "How often to poll the other nodes (0.1)",
        set_seconds<&RunOptions::monitor_interval>},
       {"log-dir", "FOLDER", "Write each rank's output to files there", set_text<&RunOptions::log_dir>},
+      {"metrics", "FOLDER", "Write what ranks log as metrics there: TensorBoard, CSV, JSON (LOCKSTEP_METRICS)",
+       set_text<&RunOptions::metrics>},
+      {"trace", "FILE", "Write a timeline of all ranks there, for Perfetto and chrome://tracing",
+       set_text<&RunOptions::trace>},
+      {"dashboard", "[=ADDRESS:PORT]", "Serve a page that shows the job, at a loopback address (127.0.0.1:29480)",
+       set_dashboard},
       {"redirects", "STREAMS", "Output to files only: 1 stdout, 2 stderr, 3 both; 0:1,1:2 for single local ranks",
        set_streams<&RunOptions::redirects>},
       {"tee", "STREAMS", "Output to files and to the terminal, in the same way", set_streams<&RunOptions::tee>},
@@ -206,6 +221,8 @@ std::string spelling(std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');
   return name;
 }
+
+bool takes_no_next_argument(const Option& option) { return option.value == nullptr || option.value[0] == '['; }
 
 const Option* find_option(const std::string& name) {
   const auto& table = options_table();
@@ -249,6 +266,7 @@ std::string variable_of(const Option& option) {
 
 Status read_environment(const Environment& environment, Draft& draft) {
   draft.options.witness = environment("LOCKSTEP_WITNESS").value_or("");
+  draft.options.metrics = environment("LOCKSTEP_METRICS").value_or("");
   for (const Option& option : options_table()) {
     const std::string variable = variable_of(option);
     const auto text = environment(variable.c_str());
@@ -285,7 +303,11 @@ Status read_arguments(const std::vector<std::string>& arguments, Draft& draft) {
     const Option* const option = find_option(name);
     if (option == nullptr) return unknown_option(argument, name);
     const std::string source = "--" + name;
-    if (option->value == nullptr) {
+    if (takes_no_next_argument(*option)) {
+      if (equals != std::string::npos && option->value != nullptr) {
+        LOCKSTEP_RETURN_IF_ERROR(option->set(draft, source, argument.substr(equals + 1)));
+        continue;
+      }
       if (equals != std::string::npos) return wrong(fmt::format("{} takes no value; got '{}'", source, argument));
       LOCKSTEP_RETURN_IF_ERROR(option->set(draft, source, "1"));
     } else if (equals != std::string::npos) {
@@ -411,7 +433,9 @@ std::string run_help() {
       "  lockstep run --nnodes 2 --rdzv-endpoint host:29400 --nproc-per-node 4 ./train\n\n"
       "Options (with - or _ in their names; each can also be set by a variable such as PET_NPROC_PER_NODE):\n";
   for (const Option& option : options_table()) {
-    const std::string left = fmt::format("--{} {}", option.name, option.value != nullptr ? option.value : "");
+    const bool separate = !takes_no_next_argument(option);
+    const std::string left =
+        fmt::format("--{}{}{}", option.name, separate ? " " : "", option.value != nullptr ? option.value : "");
     text += fmt::format("  {:<30} {}\n", left, option.help);
   }
   text +=

@@ -50,6 +50,10 @@ struct RunOptions {
   std::chrono::milliseconds shutdown_timeout{30'000};
 
   std::string log_dir = {};
+  std::string metrics = {};  // folder for the curves; empty: none
+  std::string trace = {};    // file for the timeline; empty: none
+  // Where to serve the dashboard, "host:port"; empty: at the default place. Not set: nowhere.
+  std::optional<std::string> dashboard = {};
   StreamChoice redirects = {};              // to files only
   StreamChoice tee = {};                    // to files and to the console
   std::vector<int> shown_local_ranks = {};  // whose output is printed; empty: all

@@ -111,6 +111,18 @@ TEST(RunOptions, StreamsAreSelectedForAllOrForSingleRanks) {
   EXPECT_TRUE(options->redirects.contains(1, 2));
 }
 
+TEST(RunOptions, TheDashboardMayHaveAPlaceAfterAnEqualsSign) {
+  EXPECT_FALSE(parse({"p"})->dashboard);
+  const auto alone = parse({"--dashboard", "p"});
+  ASSERT_TRUE(alone.ok());
+  EXPECT_EQ(alone->dashboard, "");
+  EXPECT_EQ(alone->program, "p");
+  EXPECT_EQ(parse({"--dashboard=[::1]:8080", "p"})->dashboard, "[::1]:8080");
+  EXPECT_EQ(parse({"p"}, {{"PET_DASHBOARD", "1"}})->dashboard, "");
+  EXPECT_FALSE(parse({"p"}, {{"PET_DASHBOARD", "0"}})->dashboard);
+  EXPECT_THAT(parse({"--dashboard=nonsense", "p"}).status().message(), HasSubstr("--dashboard"));
+}
+
 TEST(RunOptions, HelpListsEveryOptionAndNeedsNoOther) {
   EXPECT_TRUE(parse({"--help"})->help);
   EXPECT_TRUE(parse({"--nproc-per-node", "2", "-h"})->help);

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "launch/output/sink.h"
 #include "rendezvous/environment.h"
@@ -12,6 +14,9 @@
 namespace lockstep::launch {
 
 enum class Stream : std::uint8_t { out = 0, err = 1 };
+// What a message of the launcher is about.
+enum class MessageKind : std::uint8_t { general, failure, generation };
+using MessageListener = std::function<void(MessageKind kind, std::string_view text)>;
 
 // Used by one thread.
 class Console {
@@ -19,12 +24,17 @@ class Console {
   // Colours only if a stream is a terminal and NO_COLOR is not set.
   Console(int out_fd, int err_fd, bool prefix, const Environment& environment);
 
+  // With LOCKSTEP_LOG_FORMAT=json, a line that is a JSON object has no prefix, and those of say() and alarm() are JSON.
+
   // "[rank 3] text", or "[worker 1] text" in an elastic job. `count` determines the width of the number.
   void rank_line(Stream stream, bool elastic, int number, int count, std::string_view text);
   // "lockstep run: text" on stderr, at once; for text of several lines only the first is prefixed.
-  void say(std::string_view text);
+  void say(std::string_view text, MessageKind kind = MessageKind::general);
   // The same for failures: the first line in bold red on a terminal.
   void alarm(std::string_view text);
+
+  // Is called with each of the launcher's messages from now on.
+  void listen(MessageListener listener) { listener_ = std::move(listener); }
 
   // Writes what can be written without blocking.
   void flush();
@@ -37,10 +47,12 @@ class Console {
 
  private:
   Sink& sink(Stream stream) { return *sinks_[static_cast<std::size_t>(stream)]; }
+  void write_json(std::string_view level, std::string_view text);
   bool coloured(Stream stream) { return colours_ && sink(stream).is_terminal(); }
 
   // The same object if both lead to one file, so that a line cannot be split by the other stream.
   std::array<std::shared_ptr<Sink>, 2> sinks_;
+  MessageListener listener_;  // may be empty
   bool prefix_;
   bool colours_;
 };

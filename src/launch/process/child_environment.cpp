@@ -5,6 +5,8 @@
 
 #include <map>
 
+#include "record/record_memory.h"
+
 namespace lockstep::launch {
 namespace {
 
@@ -31,6 +33,7 @@ std::map<std::string, std::string> variables_of(const Round& round, const RankPl
       {"LOCKSTEP_ERROR_FILE", place.error_file},
   };
   if (!place.secret.empty()) variables["LOCKSTEP_SECRET"] = place.secret;
+  if (!place.record.empty()) variables[record::kMemoryVariable] = place.record;
   if (place.store_is_served) variables["LOCKSTEP_STORE_IS_SERVED"] = "1";
   if (place.elastic) {
     variables["LOCKSTEP_ELASTIC"] = "1";
@@ -47,7 +50,8 @@ std::map<std::string, std::string> variables_of(const Round& round, const RankPl
 // Variables of an outer launcher that would mislead a rank if this launcher does not set them.
 constexpr const char* kOurs[] = {"LOCKSTEP_STORE_IS_SERVED", "LOCKSTEP_STORE_FD",  "LOCKSTEP_ELASTIC",
                                  "LOCKSTEP_MIN_RANKS",       "LOCKSTEP_MAX_RANKS", "LOCKSTEP_ROSTER",
-                                 "LOCKSTEP_NEWCOMER",        "LOCKSTEP_ATTESTER",  "TORCHELASTIC_USE_AGENT_STORE"};
+                                 "LOCKSTEP_NEWCOMER",        "LOCKSTEP_ATTESTER",  "TORCHELASTIC_USE_AGENT_STORE",
+                                 record::kMemoryVariable};
 
 }  // namespace
 

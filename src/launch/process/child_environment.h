@@ -28,10 +28,11 @@ struct RankPlace {
   int restarts = 0;
   int max_restarts = 0;
   bool store_is_served = true;
-  std::string secret;            // empty: already in the environment, or there is none
+  std::string secret;            // empty: in a file that the environment names, or there is none
   int threads = 1;               // the rank's share of the cores
   std::string error_file;        // for Lockstep's crash report
   std::string torch_error_file;  // for the error file of torch's @record
+  std::string record = {};       // of the recorder's memory (record/record_memory.h); empty: none
   std::optional<ElasticPlace> elastic;
 };
 

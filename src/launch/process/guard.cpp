@@ -16,6 +16,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/net/resolve.h"
 #include "base/net/socket.h"
 #include "base/process_state.h"
 #include "membership/attester.h"

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "base/net/resolve.h"
 #include "base/net/socket.h"
 
 namespace lockstep::launch {

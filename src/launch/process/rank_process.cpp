@@ -28,6 +28,7 @@ struct Prepared {
   std::size_t cores_size = 0;
   rlimit open_files;
   int streams[3];
+  int inherited;
   int guard;
   int error_pipe;
   bool wait_for_exec;
@@ -90,6 +91,7 @@ void reset_signals() {
   if (prepared.cores != nullptr) ::sched_setaffinity(0, prepared.cores_size, prepared.cores);
   ::setrlimit(RLIMIT_NOFILE, &prepared.open_files);
   for (int stream = 0; stream < 3; ++stream) ::dup2(prepared.streams[stream], stream);
+  if (prepared.inherited > 2) ::fcntl(prepared.inherited, F_SETFD, 0);
   reset_signals();
   ::execve(prepared.path, prepared.arguments.data(), prepared.environment.data());
   const int error = errno;
@@ -167,6 +169,7 @@ Result<RankProcess> RankProcess::start(const ProcessSpec& spec, const Guard& gua
                           .cores_size = cores.size(),
                           .open_files = spec.open_files,
                           .streams = {or_null(spec.stdin_fd), or_null(spec.stdout_fd), or_null(spec.stderr_fd)},
+                          .inherited = spec.inherited_fd,
                           .guard = guard.fd(),
                           .error_pipe = error_writer.get(),
                           .wait_for_exec = spec.wait_for_exec,

@@ -23,6 +23,7 @@ struct ProcessSpec {
   int stdin_fd = -1;                     // -1: /dev/null
   int stdout_fd = -1;
   int stderr_fd = -1;
+  int inherited_fd = -1;      // stays open in the program, under the same number; -1: none
   bool wait_for_exec = true;  // otherwise the child reports a failed exec on its stderr and ends with 127
 };
 

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <sstream>
@@ -12,6 +13,8 @@
 
 namespace lockstep::launch {
 namespace {
+
+constexpr int kCollectMs = std::min(TraceCollector::kPeriodMs, MetricsCollector::kPeriodMs);
 
 std::string content_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -33,6 +36,33 @@ std::string with_frames(const CrashText& crash) {
 
 }  // namespace
 
+RankSet::~RankSet() {
+  for (const auto& [local_rank, rank] : ranks_) {
+    record_ended(rank, "stopped by the launcher");
+    if (job_.dashboard) job_.dashboard->job().rank_ended(rank.identity.pid, "stopped by the launcher", true);
+  }
+}
+
+void RankSet::record_started(const Round& round, int local_rank, bool elastic, pid_t pid,
+                             const std::shared_ptr<record::RecordMemory>& record) {
+  const int rank = round.first_rank + local_rank;
+  if (job_.trace && record) job_.trace->started(*record, elastic ? fmt::format("worker {}", local_rank) : "");
+  if (job_.metrics && record) job_.metrics->started(*record, elastic ? 0 : round.number);
+  if (!job_.dashboard) return;
+  job_.dashboard->job().rank_started({.name = name_of(elastic, elastic ? local_rank : rank),
+                                      .rank = elastic ? -1 : rank,
+                                      .local_rank = local_rank,
+                                      .host = job_.host,
+                                      .pid = pid,
+                                      .memory = record});
+}
+
+void RankSet::record_ended(const Rank& rank, const std::string& how) {
+  if (!rank.record) return;
+  if (job_.trace) job_.trace->ended(*rank.record, how);
+  if (job_.metrics) job_.metrics->ended(*rank.record);
+}
+
 Status RankSet::start(const Round& round, const StartOptions& options) {
   const int local_rank = options.local_rank;
   auto folder = job_.logs.folder(round.node_rank, options.attempt, local_rank);
@@ -44,6 +74,9 @@ Status RankSet::start(const Round& round, const StartOptions& options) {
   const std::string errors =
       folder->empty() ? fmt::format("{}/attempt_{}_rank_{}_", job_.folder.path(), options.attempt, local_rank)
                       : *folder + "/";
+  // A rank that cannot be recorded trains all the same.
+  std::shared_ptr<record::RecordMemory> record;
+  if (auto memory = record::RecordMemory::create(); memory.ok()) record = *std::move(memory);
   RankPlace place{.local_rank = local_rank,
                   .nproc = job_.options.nproc,
                   .role = job_.options.role,
@@ -55,6 +88,7 @@ Status RankSet::start(const Round& round, const StartOptions& options) {
                   .threads = job_.threads,
                   .error_file = errors + "error.txt",
                   .torch_error_file = errors + "error.json",
+                  .record = record ? record->variable() : "",
                   .elastic = options.elastic};
   // A folder that was used before may contain old error files.
   ::unlink(place.error_file.c_str());
@@ -70,6 +104,7 @@ Status RankSet::start(const Round& round, const StartOptions& options) {
                                      .stdin_fd = reads_stdin ? STDIN_FILENO : -1,
                                      .stdout_fd = out->write_end(),
                                      .stderr_fd = err->write_end(),
+                                     .inherited_fd = record ? record->fd() : -1,
                                      // Waiting for each costs a context switch; the first is representative.
                                      .wait_for_exec = ranks_.empty()},
                                     job_.guard);
@@ -79,6 +114,7 @@ Status RankSet::start(const Round& round, const StartOptions& options) {
   stop_ns_.reset();
   const bool elastic = options.elastic.has_value();
   const int rank = round.first_rank + local_rank;
+  record_started(round, local_rank, elastic, process->pid(), record);
   RankFailure identity{.rank = elastic ? -1 : rank,
                        .local_rank = local_rank,
                        .node_rank = round.node_rank,
@@ -100,7 +136,8 @@ Status RankSet::start(const Round& round, const StartOptions& options) {
                                   .out = *std::move(out),
                                   .err = *std::move(err),
                                   .error_file = place.error_file,
-                                  .torch_error_file = place.torch_error_file});
+                                  .torch_error_file = place.torch_error_file,
+                                  .record = std::move(record)});
   return {};
 }
 
@@ -122,6 +159,7 @@ RankEnd RankSet::finish(Rank& rank) {
   }
   const std::int64_t started_ns = rank.process.started_ns();
   const ProcessEnd how = rank.process.reap();
+  record_ended(rank, how.success() ? "" : describe_end(how.exit_code, how.signal));
   RankEnd end;
   end.failure = rank.identity;
   end.process = rank.process_identity;
@@ -138,6 +176,10 @@ RankEnd RankSet::finish(Rank& rank) {
   end.uptime_seconds = static_cast<double>(end.failure.time_ns - started_ns) * 1e-9;
   end.consequence = is_consequence(end);
   end.stopped = stop_ns_ && !end.consequence && end.failure.time_ns >= *stop_ns_;
+  if (job_.dashboard) {
+    const std::string text = how.success() ? "" : describe_end(how.exit_code, how.signal);
+    job_.dashboard->job().rank_ended(rank.identity.pid, text, end.stopped || end.consequence);
+  }
   return end;
 }
 
@@ -171,11 +213,26 @@ void RankSet::poll_once(int timeout_ms, const StopSignals& signals, std::vector<
   job_.console.flush();
 }
 
+void RankSet::watch_for_stalls() {
+  std::vector<const record::RecordMemory*> records;
+  for (const auto& [local_rank, rank] : ranks_) {
+    if (rank.record) records.push_back(rank.record.get());
+  }
+  if (const std::string message = stall_watch_.poll(records); !message.empty()) job_.console.say(message);
+}
+
 std::vector<RankEnd> RankSet::wait(Deadline deadline, const StopSignals& signals) {
   std::vector<RankEnd> ends;
   const int before = StopSignals::first() + (StopSignals::impatient() ? 1 : 0);
   do {
-    poll_once(deadline.poll_timeout_ms(1000), signals, ends);
+    const bool collects = job_.trace != nullptr || job_.metrics != nullptr;
+    poll_once(deadline.poll_timeout_ms(collects ? kCollectMs : 1000), signals, ends);
+    if (job_.trace) job_.trace->poll();
+    watch_for_stalls();
+    if (job_.metrics) {
+      job_.metrics->poll();
+      if (const std::string trouble = job_.metrics->take_trouble(); !trouble.empty()) job_.console.say(trouble);
+    }
   } while (ends.empty() && !deadline.expired() && before == StopSignals::first() + (StopSignals::impatient() ? 1 : 0));
   return ends;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "launch/process/rank_process.h"
 #include "launch/process/stop_signals.h"
 #include "launch/report/failure.h"
+#include "launch/report/stall_watch.h"
+#include "record/record_memory.h"
 
 namespace lockstep::launch {
 
@@ -19,7 +22,10 @@ namespace lockstep::launch {
 class RankSet {
  public:
   // The job must not move.
-  explicit RankSet(Job& job) : job_(job) {}
+  explicit RankSet(Job& job) : job_(job), stall_watch_(stall_options(job.logs.root())) {}
+  ~RankSet();
+  RankSet(const RankSet&) = delete;
+  RankSet& operator=(const RankSet&) = delete;
 
   struct StartOptions {
     int local_rank = 0;
@@ -55,14 +61,22 @@ class RankSet {
     RankStream err;
     std::string error_file;
     std::string torch_error_file;
+    std::shared_ptr<record::RecordMemory> record;  // null: there was no memory for it
   };
+  // `record`: null if the process has none.
+  void record_started(const Round& round, int local_rank, bool elastic, pid_t pid,
+                      const std::shared_ptr<record::RecordMemory>& record);
+  // The record of this process is complete; `how` it ended, empty: well.
+  void record_ended(const Rank& rank, const std::string& how);
   void print(const Rank& rank, Stream stream, std::string_view line);
   void pump(Rank& rank, Stream stream);
   void poll_once(int timeout_ms, const StopSignals& signals, std::vector<RankEnd>& ends);
   RankEnd finish(Rank& rank);
+  void watch_for_stalls();
 
   Job& job_;
-  std::map<int, Rank> ranks_;            // the running ones, by local rank
+  std::map<int, Rank> ranks_;  // the running ones, by local rank
+  StallWatch stall_watch_;
   std::optional<std::int64_t> stop_ns_;  // when signal_all was first called
 };
 

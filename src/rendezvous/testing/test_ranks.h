@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -108,37 +109,60 @@ inline std::vector<RankSetup> world_of(int size, StorePlace& place) {
   return setups;
 }
 
-inline int family_of(const UniqueFd& fd) { return local_address(fd.get())->family(); }
+inline int family_of(const Channel& channel) { return local_address(channel.fd())->family(); }
 
 // Sends a text on one end of a link and expects to receive it at the other.
-inline void expect_connected(const UniqueFd& a, const UniqueFd& b, const std::string& text) {
+inline void expect_connected(Channel& a, Channel& b, const std::string& text) {
   ASSERT_TRUE(a.valid() && b.valid()) << text;
   const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
-  ASSERT_TRUE(send_all(a.get(), bytes, in_seconds(5)).ok()) << text;
+  ASSERT_TRUE(send_all(a, bytes, in_seconds(5)).ok()) << text;
   std::string heard(text.size(), ' ');
-  ASSERT_TRUE(receive_all(b.get(), std::as_writable_bytes(std::span(heard.data(), heard.size())), in_seconds(5)).ok());
+  ASSERT_TRUE(receive_all(b, std::as_writable_bytes(std::span(heard.data(), heard.size())), in_seconds(5)).ok());
   EXPECT_EQ(heard, text);
 }
 
-// Every pair holds the two ends of the same links.
+// Connects the link `name` of rank `from` in both directions of its life: one rank connects, the other one takes.
+inline void expect_link(Mesh& from, Mesh& to, const std::string& role, std::uint32_t index, int family) {
+  const std::string what = role + " " + std::to_string(from.topology.rank) + " to " + std::to_string(to.topology.rank);
+  auto mine = from.links->connect({to.topology.rank, role, index}, in_seconds(5));
+  ASSERT_TRUE(mine.ok()) << mine.status().message();
+  LinkSource::Links theirs;
+  for (const Deadline deadline = in_seconds(5); theirs.empty() && !deadline.expired();)
+    theirs = to.links->take_all(role);
+  ASSERT_EQ(theirs.size(), 1U) << what;
+  EXPECT_EQ(theirs[0].first, (LinkName{from.topology.rank, role, index}));
+  EXPECT_EQ(family_of(*mine), family);
+  expect_connected(*mine, theirs[0].second, what);
+}
+
+// Ranks agree about the topology; the control links are those that there should be; and any two ranks can connect.
 inline void expect_mesh(std::vector<Result<Mesh>>& meshes) {
   for (std::size_t a = 0; a < meshes.size(); ++a) {
     ASSERT_TRUE(meshes[a].ok()) << meshes[a].status().message();
+    const Topology& topology = meshes[a]->topology;
     EXPECT_EQ(meshes[a]->group_id, meshes[0]->group_id);
-    EXPECT_EQ(meshes[a]->topology.rank, static_cast<int>(a));
-    EXPECT_EQ(meshes[a]->topology.hosts, meshes[0]->topology.hosts);
-    ASSERT_EQ(meshes[a]->links.size(), meshes.size());
+    EXPECT_EQ(topology.rank, static_cast<int>(a));
+    EXPECT_EQ(topology.hosts, meshes[0]->topology.hosts);
     EXPECT_NE(meshes[a]->host, nullptr);
-    EXPECT_FALSE(meshes[a]->links[a].control.valid());
+    ASSERT_EQ(meshes[a]->control.size(), meshes.size());
+    const auto peers = meshes.size() == 1 ? std::vector<int>{} : control_peers(topology);
+    for (std::size_t b = 0; b < meshes.size(); ++b) {
+      const bool linked = std::find(peers.begin(), peers.end(), static_cast<int>(b)) != peers.end();
+      EXPECT_EQ(meshes[a]->control[b].valid(), linked) << a << " and " << b;
+      if (!linked || b > a) continue;
+      expect_connected(meshes[a]->control[b], meshes[b]->control[a], "control");
+    }
     for (std::size_t b = 0; b < a; ++b) {
-      const auto& to_b = meshes[a]->links[b];
-      const auto& to_a = meshes[b]->links[a];
-      const std::string pair = std::to_string(a) + " and " + std::to_string(b);
-      expect_connected(to_b.control, to_a.control, "control of " + pair);
-      expect_connected(to_a.messages, to_b.messages, "messages of " + pair);
-      ASSERT_EQ(to_a.data.size(), to_b.data.size());
-      for (std::size_t i = 0; i < to_a.data.size(); ++i) {
-        expect_connected(to_a.data[i], to_b.data[i], "data " + std::to_string(i) + " of " + pair);
+      const int family = topology.same_host(static_cast<int>(b)) ? AF_UNIX : AF_INET;
+      if (meshes[a]->control[b].valid()) {
+        EXPECT_EQ(family_of(meshes[a]->control[b]), family);
+      }
+      expect_link(*meshes[a], *meshes[b], kMessagesRole, 0, family);
+      expect_link(*meshes[b], *meshes[a], kMessagesRole, 0, family);
+      const int data = meshes[a]->links->data_links(static_cast<int>(b));
+      EXPECT_EQ(meshes[b]->links->data_links(static_cast<int>(a)), data);
+      for (int i = 0; i < data; ++i) {
+        expect_link(*meshes[a], *meshes[b], kDataRole, static_cast<std::uint32_t>(i), family);
       }
     }
   }

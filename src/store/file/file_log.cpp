@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/net/socket.h"
+#include "base/random.h"
 
 namespace lockstep {
 namespace {
@@ -19,6 +20,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kLogReadBytes = std::size_t{1} << 20;
+// Shorter logs are never replaced.
+constexpr std::uint64_t kLongLogBytes = std::uint64_t{256} << 10;
+constexpr std::uint64_t kGrowthBeforeCompaction = 4;
 constexpr std::chrono::microseconds kFirstLockPause = 100us;
 constexpr std::chrono::microseconds kLongestLockPause = 5ms;
 
@@ -56,14 +60,20 @@ class FileLock {
 }  // namespace
 
 FileStore::Log::Log(std::string path, UniqueFd fd, const StoreLimits& limits)
-    : path_(std::move(path)), fd_(std::move(fd)), limits_(limits), state_(std::make_unique<StoreState>(limits)) {}
+    : path_(std::move(path)),
+      limits_(limits),
+      fd_(std::move(fd)),
+      compact_at_(kLongLogBytes),
+      state_(std::make_unique<StoreState>(limits)) {}
 
 Status FileStore::Log::failed(StatusCode code, const std::string& what) const {
   return Status(code, fmt::format("the store in {} {}", path_, what));
 }
 
-Result<std::unique_ptr<FileStore::Log>> FileStore::Log::open(const std::string& path, const StoreLimits& limits) {
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+namespace {
+
+Result<UniqueFd> open_file(const std::string& path, int flags) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0600));
   if (!fd.valid()) {
     return Status(StatusCode::unavailable,
                   fmt::format("the store in {} cannot be opened: {}; its directory must exist and be writable", path,
@@ -82,7 +92,28 @@ Result<std::unique_ptr<FileStore::Log>> FileStore::Log::open(const std::string& 
                     "file",
                     path, info.st_uid, info.st_mode & 07777, ::geteuid()));
   }
-  std::unique_ptr<Log> log(new Log(path, std::move(fd), limits));
+  return fd;
+}
+
+Status write_all_at(int fd, std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (put >= 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(put));
+      offset += static_cast<std::uint64_t>(put);
+    } else if (errno != EINTR) {
+      return Status(StatusCode::unavailable, fmt::format("cannot be written: {}", errno_text(errno)));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FileStore::Log>> FileStore::Log::open(const std::string& path, const StoreLimits& limits) {
+  auto fd = open_file(path, O_CREAT);
+  if (!fd.ok()) return fd.status();
+  std::unique_ptr<Log> log(new Log(path, *std::move(fd), limits));
   LOCKSTEP_RETURN_IF_ERROR(log->look([](const StoreState&) {}));
   return log;
 }
@@ -92,21 +123,40 @@ void FileStore::Log::forget_replica() {
   offset_ = 0;
 }
 
+Status FileStore::Log::read_header() {
+  Bytes header;
+  if (const Status status = read_at(fd_.get(), 0, file_record::kFileHeaderBytes, header); !status.ok()) {
+    return failed(status.code(), status.message());
+  }
+  LOCKSTEP_RETURN_IF_ERROR(file_record::check_file_header(header).with_context(path_));
+  if (header.size() < file_record::kFileHeaderBytes) return {};
+  const auto id = file_record::parse_file_id(header);
+  if (id_ && *id_ != id) return failed(StatusCode::unavailable, "was deleted while in use");
+  id_ = id;
+  offset_ = header.size();
+  return {};
+}
+
+Status FileStore::Log::follow() {
+  auto fd = open_file(path_, 0);
+  if (!fd.ok()) return failed(StatusCode::unavailable, "was deleted while in use");
+  fd_ = *std::move(fd);
+  compact_at_ = kLongLogBytes;
+  forget_replica();
+  return {};
+}
+
 Status FileStore::Log::catch_up() {
   struct stat info {};
   if (::fstat(fd_.get(), &info) != 0) return failed(StatusCode::unavailable, errno_text(errno));
-  if (info.st_nlink == 0) return failed(StatusCode::unavailable, "was deleted while in use");
+  if (info.st_nlink == 0) {
+    LOCKSTEP_RETURN_IF_ERROR(follow());
+    if (::fstat(fd_.get(), &info) != 0) return failed(StatusCode::unavailable, errno_text(errno));
+  }
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if (size < offset_) return failed(StatusCode::unavailable, "was truncated by something else while in use");
-  if (offset_ == 0) {
-    Bytes header;
-    if (const Status status = read_at(fd_.get(), 0, file_record::kFileHeaderBytes, header); !status.ok()) {
-      return failed(status.code(), status.message());
-    }
-    LOCKSTEP_RETURN_IF_ERROR(file_record::check_file_header(header).with_context(path_));
-    if (header.size() < file_record::kFileHeaderBytes) return {};
-    offset_ = header.size();
-  }
+  if (offset_ == 0) LOCKSTEP_RETURN_IF_ERROR(read_header());
+  if (offset_ == 0) return {};
   Bytes buffer;
   while (offset_ + buffer.size() < size) {
     const std::size_t before = buffer.size();
@@ -138,8 +188,9 @@ Status FileStore::Log::change(const ChangeFunction& change, Deadline deadline) {
   while (true) {
     {
       const std::lock_guard lock(mutex_);
-      const FileLock file_lock(fd_.get());
-      if (file_lock.held()) return change_locked(change);
+      std::optional<Status> result = change_if_unlocked(change);
+      if (successor_.valid()) fd_ = std::move(successor_);
+      if (result) return *std::move(result);
     }
     if (deadline.expired()) {
       return failed(StatusCode::timed_out, "stayed locked by another process until the deadline");
@@ -149,6 +200,18 @@ Status FileStore::Log::change(const ChangeFunction& change, Deadline deadline) {
   }
 }
 
+std::optional<Status> FileStore::Log::change_if_unlocked(const ChangeFunction& change) {
+  struct stat info {};
+  if (::fstat(fd_.get(), &info) == 0 && info.st_nlink == 0) {
+    if (Status followed = follow(); !followed.ok()) return followed;
+  }
+  const FileLock file_lock(fd_.get());
+  if (!file_lock.held()) return std::nullopt;
+  // Another process may have replaced the file before this one locked it.
+  if (::fstat(fd_.get(), &info) == 0 && info.st_nlink == 0) return std::nullopt;
+  return change_locked(change);
+}
+
 Status FileStore::Log::change_locked(const ChangeFunction& change) {
   LOCKSTEP_RETURN_IF_ERROR(catch_up());
   const auto record = change(*state_);
@@ -156,14 +219,44 @@ Status FileStore::Log::change_locked(const ChangeFunction& change) {
   if (!record->has_value()) return {};
   Bytes bytes = file_record::format_record(**record);
   if (offset_ == 0) {
-    Bytes header = file_record::format_file_header();
+    if (!id_) fill_random(id_.emplace());
+    Bytes header = file_record::format_file_header(*id_);
     header.insert(header.end(), bytes.begin(), bytes.end());
     bytes = std::move(header);
   }
   const Status written = write_at_end(bytes);
   // The replica already has a change that is not in the file.
-  if (!written.ok()) forget_replica();
+  if (!written.ok()) {
+    forget_replica();
+  } else if (offset_ >= compact_at_) {
+    compact();
+  }
   return written;
+}
+
+void FileStore::Log::compact() {
+  compact_at_ = kGrowthBeforeCompaction * offset_;  // if it does not become shorter
+  Bytes bytes = file_record::format_file_header(*id_);
+  for (const auto& [key, value] : state_->list("")) {
+    const Bytes record = file_record::format_record({file_record::Change::set, key, value});
+    bytes.insert(bytes.end(), record.begin(), record.end());
+  }
+  if (bytes.size() > offset_ / 2) return;
+  struct stat info {};
+  // A file of another user, or with several names, cannot be replaced by one that is as good.
+  if (::fstat(fd_.get(), &info) != 0 || info.st_nlink != 1 || info.st_uid != ::geteuid()) return;
+  const std::string name = path_ + ".compact";
+  ::unlink(name.c_str());  // of a process that died here; only the one that has the lock uses this name
+  UniqueFd shorter(::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!shorter.valid()) return;
+  if (::fchmod(shorter.get(), info.st_mode & 07777) != 0 || !write_all_at(shorter.get(), 0, bytes).ok() ||
+      ::rename(name.c_str(), path_.c_str()) != 0) {
+    ::unlink(name.c_str());
+    return;
+  }
+  successor_ = std::move(shorter);
+  offset_ = bytes.size();
+  compact_at_ = std::max(kLongLogBytes, kGrowthBeforeCompaction * offset_);
 }
 
 Status FileStore::Log::write_at_end(const Bytes& bytes) {
@@ -171,14 +264,9 @@ Status FileStore::Log::write_at_end(const Bytes& bytes) {
   Status status;
   if (::ftruncate(fd_.get(), static_cast<off_t>(offset_)) != 0)
     status = failed(StatusCode::unavailable, errno_text(errno));
-  std::size_t size = 0;
-  while (status.ok() && size < bytes.size()) {
-    const ssize_t put =
-        ::pwrite(fd_.get(), bytes.data() + size, bytes.size() - size, static_cast<off_t>(offset_ + size));
-    if (put >= 0) {
-      size += static_cast<std::size_t>(put);
-    } else if (errno != EINTR) {
-      status = failed(StatusCode::unavailable, fmt::format("cannot be written: {}", errno_text(errno)));
+  if (status.ok()) {
+    if (const Status written = write_all_at(fd_.get(), offset_, bytes); !written.ok()) {
+      status = failed(written.code(), written.message());
     }
   }
   if (status.ok()) {

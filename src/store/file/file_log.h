@@ -2,6 +2,9 @@
 //
 // Writers hold flock(2) on the file; readers hold nothing, because a record counts only if it is
 // complete and its checksum is correct.
+//
+// If most of the log is out of date, a writer replaces the file by a shorter one of the same id, which has only the
+// present keys. Others notice that their file has no name any more, and continue with the one that has.
 #pragma once
 
 #include <cstdint>
@@ -40,17 +43,27 @@ class FileStore::Log {
 
   // With mutex_ held.
   Status catch_up();
+  Status read_header();
+  // Continues with the file that has replaced this one.
+  Status follow();
+  // Replaces the file, which is locked, if that makes it much shorter. Otherwise, and if it fails, nothing changes.
+  void compact();
+  // Nothing: another process has the lock, or has just replaced the file.
+  std::optional<Status> change_if_unlocked(const ChangeFunction& change);
   Status change_locked(const ChangeFunction& change);
   Status write_at_end(const Bytes& bytes);
   void forget_replica();
   Status failed(StatusCode code, const std::string& what) const;
 
   const std::string path_;
-  const UniqueFd fd_;
   const StoreLimits limits_;
 
   std::mutex mutex_;  // held only while working, never while waiting for other processes
   // Guarded by mutex_.
+  UniqueFd fd_;
+  UniqueFd successor_;  // replaces fd_ once the lock is released
+  std::optional<file_record::FileId> id_;
+  std::uint64_t compact_at_;
   std::unique_ptr<StoreState> state_;
   std::uint64_t offset_ = 0;  // the replica has everything before
 };

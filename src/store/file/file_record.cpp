@@ -16,17 +16,27 @@ constexpr std::size_t kAnyString = std::numeric_limits<std::uint32_t>::max();  /
 
 }  // namespace
 
-Bytes format_file_header() {
+Bytes format_file_header(const FileId& id) {
   ByteWriter writer;
   writer.put_bytes(std::as_bytes(std::span(kMagic)));
   writer.put(kFileVersion);
-  writer.put_bytes(Bytes(kFileHeaderBytes - writer.bytes().size()));
+  writer.put_bytes(id);
   return writer.take();
 }
 
+FileId parse_file_id(std::span<const std::byte> header) {
+  FileId id{};
+  std::copy_n(header.begin() + kFileHeaderBytes - id.size(), id.size(), id.begin());
+  return id;
+}
+
 Status check_file_header(std::span<const std::byte> bytes) {
-  const Bytes expected = format_file_header();
-  if (std::equal(bytes.begin(), bytes.end(), expected.begin())) return {};
+  const Bytes expected = format_file_header({});
+  const std::size_t fixed = std::min(bytes.size(), kFileHeaderBytes - FileId().size());
+  if (bytes.size() <= kFileHeaderBytes &&
+      std::equal(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(fixed), expected.begin())) {
+    return {};
+  }
   const auto magic = std::as_bytes(std::span(kMagic));
   if (bytes.size() == kFileHeaderBytes && std::equal(magic.begin(), magic.end(), bytes.begin())) {
     ByteReader reader(bytes.subspan(magic.size()));

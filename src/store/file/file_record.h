@@ -1,6 +1,7 @@
 // The records of a FileStore's log as bytes: docs/wire_format.md, "Store file". Pure functions.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -14,10 +15,15 @@
 
 namespace lockstep::file_record {
 
-inline constexpr std::uint16_t kFileVersion = 1;
+inline constexpr std::uint16_t kFileVersion = 2;
 inline constexpr std::size_t kFileHeaderBytes = 16;
 
-Bytes format_file_header();
+// The same for a store's file and the shorter ones that replace it.
+using FileId = std::array<std::byte, 6>;
+
+Bytes format_file_header(const FileId& id);
+// Of a header that check_file_header() accepts.
+FileId parse_file_id(std::span<const std::byte> header);
 // Checks the first bytes of a file, at most kFileHeaderBytes of them. protocol_error: not a store's file, or of another
 // version (naming both). An incomplete header is accepted: its writer is still writing, or crashed.
 Status check_file_header(std::span<const std::byte> bytes);

@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-// The file is a log of changes (docs/wire_format.md); it only grows, and FileStore never deletes it.
+// The file is a log of changes (docs/wire_format.md). When most of it is out of date, it is replaced by a shorter one;
+// FileStore never deletes it.
 // Any number of processes and threads may use it at the same time. A record that a crash left half
 // written is ignored, and the next writer overwrites it. Calls that wait poll the file, at most every
 // 20 ms. There are no last wills, because a file cannot detect that a process ends.

@@ -8,10 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
+#include <vector>
 
 #include "base/random.h"
 #include "base/unique_fd.h"
@@ -101,7 +104,8 @@ TEST_F(FileStoreFile, ContinuesAfterAHalfWrittenHeader) {
     const auto store = open();
     EXPECT_TRUE(store->list("", soon())->empty());
     EXPECT_TRUE(store->set("key", "", soon()).ok());
-    EXPECT_EQ(content(), whole);
+    EXPECT_EQ(content().size(), whole.size());
+    EXPECT_EQ(open()->list("", soon())->size(), 1U);
   }
 }
 
@@ -124,7 +128,63 @@ TEST_F(FileStoreFile, NamesBothVersions) {
   const auto store = FileStore::open(path_);
   ASSERT_FALSE(store.ok());
   EXPECT_THAT(store.status().message(), HasSubstr("version 42"));
-  EXPECT_THAT(store.status().message(), HasSubstr("version 1"));
+  EXPECT_THAT(store.status().message(), HasSubstr("version 2"));
+}
+
+// Keys that are set again and again, as the beats of nodes are, or set and removed, as by each group that forms.
+TEST_F(FileStoreFile, DoesNotGrowWithoutBound) {
+  const auto store = open();
+  const auto other = open();  // follows, as another process does
+  ASSERT_TRUE(store->set("kept", "as it was", soon()).ok());
+  std::uintmax_t largest = 0;
+  for (int i = 0; i < 6000; ++i) {
+    const std::string key = "session/" + std::to_string(i);
+    const auto& writer = i % 500 < 250 ? store : other;
+    ASSERT_TRUE(writer->set(key, std::string(200, 'x'), soon()).ok());
+    ASSERT_TRUE(writer->set("beat", std::to_string(i), soon()).ok());
+    ASSERT_TRUE(writer->remove(key, soon()).value());
+    largest = std::max(largest, std::filesystem::file_size(path_));
+    if (i % 100 == 0) {
+      ASSERT_EQ((i % 200 == 0 ? store : other)->get("beat", soon()).value(), std::to_string(i));
+    }
+  }
+  EXPECT_LT(largest, 300U << 10) << "of nearly 2 MB that were written";
+  for (const auto& reader : {store, other, open()}) {
+    EXPECT_EQ(reader->get("kept", soon()).value(), "as it was");
+    EXPECT_EQ(reader->get("beat", soon()).value(), "5999");
+    EXPECT_EQ(reader->list("", soon())->size(), 2U);
+  }
+  struct stat info {};
+  ASSERT_EQ(::stat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777U, 0600U);
+}
+
+TEST_F(FileStoreFile, NoChangeIsLostWhenTheFileIsReplaced) {
+  constexpr int kWriters = 3;
+  constexpr int kChanges = 400;
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < kWriters; ++writer) {
+    writers.emplace_back([&, store = open()] {
+      for (int i = 0; i < kChanges; ++i) {
+        EXPECT_TRUE(store->add("counter", 1, soon()).ok());
+        EXPECT_TRUE(store->set("beat", std::string(800, 'x'), soon()).ok());
+      }
+    });
+  }
+  for (auto& writer : writers) writer.join();
+  EXPECT_EQ(open()->get("counter", soon()).value(), std::to_string(kWriters * kChanges));
+  EXPECT_LT(std::filesystem::file_size(path_), 300U << 10);
+}
+
+TEST_F(FileStoreFile, AnotherStoreOfTheSameNameIsNotItsSuccessor) {
+  const auto store = open();
+  ASSERT_TRUE(store->set("key", "first", soon()).ok());
+  std::filesystem::remove(path_);
+  ASSERT_TRUE(open()->set("key", "second", soon()).ok());
+  const Status status = store->set("key", "third", soon());
+  EXPECT_EQ(status.code(), StatusCode::unavailable);
+  EXPECT_THAT(status.message(), HasSubstr("deleted"));
+  EXPECT_EQ(open()->get("key", soon()).value(), "second");
 }
 
 TEST_F(FileStoreFile, ReportsThatItWasDeleted) {

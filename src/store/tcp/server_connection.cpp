@@ -1,11 +1,11 @@
 #include "store/tcp/server_connection.h"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
+
+#include "base/net/socket.h"
 
 namespace lockstep {
 namespace {
@@ -18,38 +18,33 @@ constexpr std::size_t kOverflowBytes = store_protocol::kMaxAnswerBytes + (std::s
 
 }  // namespace
 
-ServerConnection::ServerConnection(UniqueFd fd, const Secret& secret, const IdentityCheck& check,
+ServerConnection::ServerConnection(UniqueFd fd, const AcceptRules& rules, const IdentityCheck& check,
                                    const StoreLimits& limits)
-    : fd_(std::move(fd)),
-      peer_(peer_text(fd_.get())),
-      handshake_(secret, check),
-      input_(store_protocol::max_request_bytes(limits)) {
-  detect_dead_peer(fd_.get());
+    : fd_(fd.get()), peer_(peer_text(fd_)), input_(store_protocol::max_request_bytes(limits)) {
+  acceptor_.emplace(std::move(fd), rules, check);
+  detect_dead_peer(fd_);
 }
 
 Status ServerConnection::read_some() {
+  has_more_input_ = false;
+  if (acceptor_) {
+    LOCKSTEP_RETURN_IF_ERROR(acceptor_->advance());
+    if (!acceptor_->accepted()) return {};
+    channel_ = acceptor_->take();
+    acceptor_.reset();
+  }
   std::array<std::byte, kReceiveBytes> buffer;
   for (std::size_t total = 0; total < kReadBytesPerEvent;) {
-    // During the handshake no more than it needs: the bytes after it are requests.
-    const std::size_t wanted = authenticated() ? buffer.size() : handshake_.wanted();
-    const ssize_t got = ::recv(fd_.get(), buffer.data(), wanted, 0);
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return {};
-    if (got < 0) return Status(StatusCode::peer_lost, errno_text(errno));
-    if (got == 0) return Status(StatusCode::peer_lost, "it closed the connection");
-    const auto bytes = std::span(buffer).first(static_cast<std::size_t>(got));
-    if (!authenticated()) return continue_handshake(bytes);
-    input_.append(bytes);
-    if (bytes.size() < buffer.size()) return {};
-    total += bytes.size();
+    const IoResult got = channel_.receive(buffer);
+    if (got.would_block) return {};
+    if (got.error != 0) return Status(StatusCode::peer_lost, channel_error_text(got.error));
+    if (got.closed) return Status(StatusCode::peer_lost, "it closed the connection");
+    input_.append(std::span(buffer).first(got.bytes));
+    if (got.bytes < buffer.size()) return {};
+    total += got.bytes;
   }
+  has_more_input_ = true;
   return {};
-}
-
-Status ServerConnection::continue_handshake(std::span<const std::byte> bytes) {
-  handshake_.feed(bytes);
-  queue(handshake_.take_output());
-  const Status flushed = flush();
-  return handshake_.state() == AcceptorHandshake::State::refused ? handshake_.refusal() : flushed;
 }
 
 void ServerConnection::queue(Bytes frame) {
@@ -60,13 +55,11 @@ void ServerConnection::queue(Bytes frame) {
 
 Status ServerConnection::flush() {
   while (!output_.empty()) {
-    const auto rest = std::span<const std::byte>(output_.front()).subspan(sent_of_first_);
-    const ssize_t sent = ::send(fd_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
-    if (sent < 0) return Status(StatusCode::peer_lost, errno_text(errno));
-    queued_bytes_ -= static_cast<std::size_t>(sent);
-    sent_of_first_ += static_cast<std::size_t>(sent);
+    const IoResult sent = channel_.send(std::span<const std::byte>(output_.front()).subspan(sent_of_first_));
+    if (sent.would_block) return {};
+    if (sent.error != 0) return Status(StatusCode::peer_lost, channel_error_text(sent.error));
+    queued_bytes_ -= sent.bytes;
+    sent_of_first_ += sent.bytes;
     if (sent_of_first_ == output_.front().size()) {
       output_.pop_front();
       sent_of_first_ = 0;

@@ -9,7 +9,8 @@
 #include <string>
 
 #include "base/codec.h"
-#include "base/net/auth.h"
+#include "base/net/accept_channel.h"
+#include "base/net/channel.h"
 #include "base/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "store/store_state.h"
@@ -31,20 +32,25 @@ class ServerConnection {
   };
 
   // References must outlive this.
-  ServerConnection(UniqueFd fd, const Secret& secret, const IdentityCheck& check, const StoreLimits& limits);
+  ServerConnection(UniqueFd fd, const AcceptRules& rules, const IdentityCheck& check, const StoreLimits& limits);
 
-  int fd() const { return fd_.get(); }
+  int fd() const { return fd_; }
   // Of the client.
   const std::string& peer() const { return peer_; }
-  bool authenticated() const { return handshake_.state() == AcceptorHandshake::State::accepted; }
-  Clock::time_point accepted_at() const { return accepted_at_; }
+  bool authenticated() const { return channel_.valid(); }
 
   // Reads what is available, up to a limit. peer_lost: the client closed the connection, or it broke. During the
   // handshake a refusal is returned as the error, after its message to the client was sent as far as possible.
   Status read_some();
+  // The last read_some() stopped at the limit: bytes may be left that epoll cannot see.
+  bool has_more_input() const { return has_more_input_; }
   // Sends as much as the socket accepts.
   Status flush();
   void queue(Bytes frame);
+  // Of a connection that is not authenticated: tells the client why, if that is possible at once.
+  void refuse(const Status& why) { acceptor_->refuse(why); }
+  // Likewise: see ChannelAcceptor.
+  bool has_spoken() const { return acceptor_->has_spoken(); }
 
   // The next complete request, if there is one.
   Result<std::optional<store_protocol::FrameBuffer::Frame>> next_frame() { return input_.next(); }
@@ -63,12 +69,11 @@ class ServerConnection {
   bool doomed = false;             // to be closed after the current event
 
  private:
-  Status continue_handshake(std::span<const std::byte> bytes);
-
-  UniqueFd fd_;
+  std::optional<ChannelAcceptor> acceptor_;  // until authenticated
+  Channel channel_;                          // from then on
+  const int fd_;
   const std::string peer_;
-  const Clock::time_point accepted_at_ = Clock::now();
-  AcceptorHandshake handshake_;
+  bool has_more_input_ = false;
   store_protocol::FrameBuffer input_;
   std::deque<Bytes> output_;
   std::size_t sent_of_first_ = 0;

@@ -17,13 +17,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kAcceptBatch = 64;
-// If there are too many unauthenticated connections, one that had this long for its three short messages is closed to
-// make room for the next. Younger ones are kept: a burst of legitimate clients waits in the backlog.
-constexpr auto kFairHandshakeTime = 500ms;
+// Few, so that a flood of connections does not delay clients, and because what is evicted is closed only afterwards.
+constexpr int kAcceptBatch = 16;
 // Until accept is tried again when the process has no descriptors left.
 constexpr auto kAcceptPause = 100ms;
-constexpr auto kWarningInterval = 1s;
 
 }  // namespace
 
@@ -46,10 +43,12 @@ ServerLoop::ServerLoop(UniqueFd listener, StoreServerOptions options)
             StatusCode::protocol_error,
             fmt::format("this is a store, which does not accept a '{}' connection", printable(identity.role)));
       }),
+      rules_{.secret = options_.secret, .keys = LinkKeyRing(options_.secret, {ConnectionIdentity{.role = "store"}})},
       listener_(std::move(listener)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      executor_(options_.limits, [this](ServerConnection& connection, const Status& why) { doom(connection, why); }) {}
+      executor_(options_.limits, [this](ServerConnection& connection, const Status& why) { doom(connection, why); }),
+      strangers_(StrangerBudget::limits_of_process(options_.limits.max_unauthenticated_connections)) {}
 
 Status ServerLoop::watch(int fd, std::uint32_t events) {
   epoll_event event{};
@@ -76,8 +75,11 @@ void ServerLoop::run() {
       if (fd == listener_.get()) {
         accept_clients();
       } else if (const auto client = clients_.find(fd); client != clients_.end()) {
-        handle(*client->second.connection, events[i].events);
+        handle(*client->second, events[i].events);
       }
+    }
+    for (const int fd : std::exchange(unfinished_, {})) {
+      if (const auto client = clients_.find(fd); client != clients_.end()) handle(*client->second, EPOLLIN);
     }
     expire(Clock::now());
     // Only now: within a batch of events, a descriptor must always belong to the same client.
@@ -86,56 +88,65 @@ void ServerLoop::run() {
 }
 
 int ServerLoop::poll_timeout_ms() const {
+  if (!unfinished_.empty()) return 0;
   auto next = executor_.next_expiry();
-  if (!unauthenticated_.empty()) {
-    next = std::min(next, unauthenticated_.front()->accepted_at() + options_.handshake_timeout);
-  }
+  if (const auto oldest = strangers_.oldest()) next = std::min(next, oldest->since + options_.handshake_timeout);
+  if (const auto due = refusals_.due()) next = std::min(next, *due);
   if (!accepting_) next = std::min(next, accept_again_);
   return next == Clock::time_point::max() ? -1 : Deadline::at(next).poll_timeout_ms();
 }
 
 void ServerLoop::expire(Clock::time_point now) {
   executor_.expire_waits(now);
-  while (!unauthenticated_.empty() && unauthenticated_.front()->accepted_at() + options_.handshake_timeout <= now) {
-    doom(*unauthenticated_.front(),
+  for (auto oldest = strangers_.oldest(); oldest && oldest->since + options_.handshake_timeout <= now;
+       oldest = strangers_.oldest()) {
+    doom(*clients_.at(oldest->fd),
          Status(StatusCode::timed_out,
                 fmt::format("no proof of the job's secret within {} ms", options_.handshake_timeout.count())));
   }
   if (!accepting_ && accept_again_ <= now) resume_accepting();
+  refusals_.report(now);
 }
 
 void ServerLoop::accept_clients() {
-  for (int i = 0; i < kAcceptBatch && make_room_for_unauthenticated(); ++i) {
+  for (int i = 0; i < kAcceptBatch; ++i) {
+    if (!strangers_.may_accept(Clock::now())) return pause_accepting(strangers_.retry_at());
     auto fd = accept_from(listener_.get(), Deadline::after(0s));
-    if (fd.ok()) {
-      add_client(std::move(*fd));
-      continue;
+    if (!fd.ok()) {
+      if (fd.status().code() != StatusCode::timed_out) lack_descriptors(fd.status());
+      return;
     }
-    if (fd.status().code() != StatusCode::timed_out) {
-      log_warn("the store cannot accept: {}", fd.status().message());
-      pause_accepting(Clock::now() + kAcceptPause);
-    }
-    return;
+    const int number = fd->get();
+    add_client(std::move(*fd));
+    evict_excess(number);
   }
 }
 
-bool ServerLoop::make_room_for_unauthenticated() {
-  // At least one, or no client could ever connect.
-  const auto limit = std::max<std::size_t>(options_.limits.max_unauthenticated_connections, 1);
-  if (unauthenticated_.size() < limit) return true;
-  ServerConnection& oldest = *unauthenticated_.front();
-  const auto due = oldest.accepted_at() + kFairHandshakeTime;
-  if (due > Clock::now()) {
-    pause_accepting(due);
-    return false;
+void ServerLoop::evict_excess(int newest) {
+  while (const auto excess = strangers_.excess(newest, Clock::now())) {
+    ServerConnection& connection = *clients_.at(*excess);
+    const bool silent = strangers_.is_silent(*excess);
+    if (silent) handle(connection, EPOLLIN);  // it may have sent something meanwhile
+    if (connection.doomed || connection.authenticated() || strangers_.is_silent(*excess) != silent) continue;
+    evict(connection);
   }
-  const Status why(
-      StatusCode::unavailable,
-      fmt::format("too slow while {} connections wait to be authenticated; try again", unauthenticated_.size()));
-  oldest.queue(format_refusal(why));
-  [[maybe_unused]] const Status sent = oldest.flush();
-  doom(oldest, why);
-  return true;
+}
+
+void ServerLoop::evict(ServerConnection& connection) {
+  const Status why(StatusCode::unavailable,
+                   fmt::format("too slow while {} connections wait to be authenticated; try again", strangers_.size()));
+  connection.refuse(why);
+  doom(connection, why);
+}
+
+// Strangers must not keep the job's own connections out. If there are none, descriptors may become free later.
+void ServerLoop::lack_descriptors(const Status& why) {
+  if (const auto stranger = strangers_.least_wanted()) return evict(*clients_.at(*stranger));
+  const auto now = Clock::now();
+  pause_accepting(now + kAcceptPause);
+  if (now < warn_again_) return;
+  warn_again_ = now + RefusalLog::kInterval;
+  log_warn("the store cannot accept connections for now: {}", why.message());
 }
 
 void ServerLoop::pause_accepting(Clock::time_point until) {
@@ -155,34 +166,28 @@ void ServerLoop::resume_accepting() {
 }
 
 void ServerLoop::add_client(UniqueFd fd) {
-  if (clients_.size() >= options_.limits.max_connections) {
+  if (clients_.size() - strangers_.size() >= options_.limits.max_connections) {
     const Status why(StatusCode::resource_exhausted,
                      fmt::format("the store's limit max_connections = {} is reached", options_.limits.max_connections));
     // As much as the socket accepts at once, without waiting for the client.
     [[maybe_unused]] const Status sent = send_all(fd.get(), format_refusal(why), Deadline::after(0s));
-    if (Clock::now() - last_full_warning_ > kWarningInterval) {
-      last_full_warning_ = Clock::now();
-      log_warn("refused a connection from {}: {}", peer_text(fd.get()), why.message());
-    }
-    return;
+    return refusals_.refused(peer_text(fd.get()), why);
   }
+  const auto from = peer_address(fd.get());
+  if (!from.ok()) return;  // it has closed the connection again
   const int number = fd.get();
-  auto connection = std::make_unique<ServerConnection>(std::move(fd), options_.secret, check_, options_.limits);
+  auto connection = std::make_unique<ServerConnection>(std::move(fd), rules_, check_, options_.limits);
   connection->epoll_events = EPOLLIN;
   if (const Status watched = watch(number, EPOLLIN); !watched.ok()) {
-    log_warn("refused a connection from {}: {}", connection->peer(), watched.message());
-    return;
+    return refusals_.refused(connection->peer(), watched);
   }
-  const auto place = unauthenticated_.insert(unauthenticated_.end(), connection.get());
-  clients_.emplace(number, Client{std::move(connection), place});
+  strangers_.add(number, *from, Clock::now());
+  ServerConnection& added = *clients_.emplace(number, std::move(connection)).first->second;
+  handle(added, EPOLLIN);  // what it sent while it waited in the backlog
 }
 
-void ServerLoop::leave_unauthenticated(ServerConnection& connection) {
-  Client& client = clients_.at(connection.fd());
-  if (client.unauthenticated == unauthenticated_.end()) return;
-  unauthenticated_.erase(client.unauthenticated);
-  client.unauthenticated = unauthenticated_.end();
-  if (!accepting_) resume_accepting();
+void ServerLoop::leave_strangers(int fd) {
+  if (strangers_.remove(fd) && !accepting_) resume_accepting();
 }
 
 void ServerLoop::handle(ServerConnection& connection, std::uint32_t events) {
@@ -192,7 +197,11 @@ void ServerLoop::handle(ServerConnection& connection, std::uint32_t events) {
       doom(connection, status);
       return;
     }
-    if (connection.authenticated()) leave_unauthenticated(connection);
+    if (connection.authenticated()) {
+      leave_strangers(connection.fd());
+    } else if (connection.has_spoken()) {
+      strangers_.has_spoken(connection.fd());
+    }
   }
   settle(connection);
 }
@@ -207,6 +216,7 @@ void ServerLoop::settle(ServerConnection& connection) {
       return;
     }
   }
+  if (connection.has_more_input() && !connection.congested()) unfinished_.push_back(connection.fd());
   const std::uint32_t events =
       (connection.congested() ? 0U : static_cast<std::uint32_t>(EPOLLIN)) | (connection.has_output() ? EPOLLOUT : 0U);
   if (events == connection.epoll_events) return;
@@ -221,11 +231,9 @@ void ServerLoop::doom(ServerConnection& connection, const Status& why) {
   if (connection.doomed) return;
   connection.doomed = true;
   doomed_.push_back(&connection);
-  leave_unauthenticated(connection);
+  leave_strangers(connection.fd());
   if (!connection.authenticated()) {
-    // A connection that is closed before authentication is a probe of the port, by a launcher or a load balancer.
-    log(why.code() == StatusCode::peer_lost ? LogLevel::debug : LogLevel::warn, "refused a connection from {}: {}",
-        connection.peer(), why.message());
+    refusals_.refused(connection.peer(), why);
   } else if (why.code() == StatusCode::peer_lost) {
     log_debug("the store's client {} is gone: {}", connection.peer(), why.message());
   } else {

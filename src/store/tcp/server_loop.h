@@ -4,12 +4,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <string>
 #include <unordered_map>
 
-#include "base/net/auth.h"
+#include "base/net/accept_channel.h"
+#include "base/net/refusal_log.h"
+#include "base/net/stranger_budget.h"
 #include "base/unique_fd.h"
 #include "store/tcp/request_executor.h"
 #include "store/tcp/server_connection.h"
@@ -29,23 +30,21 @@ class ServerLoop {
 
  private:
   using Clock = ServerConnection::Clock;
-  // In order of arrival, which is the order of their handshake deadlines too.
-  using Unauthenticated = std::list<ServerConnection*>;
-  struct Client {
-    std::unique_ptr<ServerConnection> connection;
-    Unauthenticated::iterator unauthenticated;  // end() once authenticated
-  };
 
   ServerLoop(UniqueFd listener, StoreServerOptions options);
   Status watch(int fd, std::uint32_t events);
 
   void accept_clients();
   void add_client(UniqueFd fd);
-  bool make_room_for_unauthenticated();
+  // Closes connections that exceed the budget for those that are not authenticated.
+  void evict_excess(int newest);
+  void evict(ServerConnection& connection);
+  void lack_descriptors(const Status& why);
   void pause_accepting(Clock::time_point until);
   void resume_accepting();
 
-  void leave_unauthenticated(ServerConnection& connection);
+  // It is authenticated or ends.
+  void leave_strangers(int fd);
 
   void handle(ServerConnection& connection, std::uint32_t events);
   // Serves buffered requests and sends queued answers, as far as possible without blocking.
@@ -60,6 +59,7 @@ class ServerLoop {
 
   const StoreServerOptions options_;
   const IdentityCheck check_;
+  const AcceptRules rules_;
   UniqueFd listener_;
   UniqueFd epoll_;
   UniqueFd wake_;
@@ -67,12 +67,14 @@ class ServerLoop {
 
   // Only the loop's thread uses the members below.
   RequestExecutor executor_;
-  std::unordered_map<int, Client> clients_;  // by fd
-  Unauthenticated unauthenticated_;
+  std::unordered_map<int, std::unique_ptr<ServerConnection>> clients_;  // by fd
+  StrangerBudget strangers_;                                            // those that are not authenticated
+  RefusalLog refusals_;
   std::vector<ServerConnection*> doomed_;
+  std::vector<int> unfinished_;  // have input left that epoll may not report
   bool accepting_ = true;
   Clock::time_point accept_again_{};
-  Clock::time_point last_full_warning_{};
+  Clock::time_point warn_again_{};  // that it cannot accept
 };
 
 }  // namespace lockstep

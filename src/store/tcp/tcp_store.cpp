@@ -6,7 +6,8 @@
 #include <chrono>
 #include <thread>
 
-#include "base/net/auth.h"
+#include "base/net/connect_channel.h"
+#include "base/net/resolve.h"
 #include "base/net/socket.h"
 #include "base/random.h"
 #include "store/tcp/store_protocol.h"
@@ -31,14 +32,12 @@ bool worth_another_try(StatusCode code) {
   return code == StatusCode::unavailable || code == StatusCode::peer_lost || code == StatusCode::timed_out;
 }
 
-Result<UniqueFd> try_once(const SocketAddress& address, const Secret& secret, Deadline deadline) {
+Result<Channel> try_once(const SocketAddress& address, const Secret& secret, Deadline deadline) {
   auto fd = connect_to(address, deadline.earlier(Deadline::after(kAttemptTime)));
-  if (!fd.ok()) return fd;
-  ConnectionIdentity identity;
-  identity.role = "store";
-  LOCKSTEP_RETURN_IF_ERROR(authenticate_as_connector(fd->get(), secret, identity, deadline));
+  if (!fd.ok()) return fd.status();
   detect_dead_peer(fd->get());
-  return fd;
+  // A store's connections are always encrypted, if there is a secret.
+  return connect_channel(*std::move(fd), secret, {.role = "store"}, EncryptionPolicy::all, deadline);
 }
 
 // A random half to all of it, so that many clients do not retry at the same time.
@@ -64,18 +63,18 @@ Request request_for(Op op, const std::string& key) {
 Result<std::shared_ptr<TcpStore>> TcpStore::connect(const std::string& host, std::uint16_t port, const Secret& secret,
                                                     Deadline deadline) {
   const auto began = Deadline::Clock::now();
-  const auto addresses = resolve(host, port);
+  const auto addresses = resolve(host, port, deadline);
   if (!addresses.ok()) return addresses.status().with_context("cannot reach the store");
   std::chrono::milliseconds pause = kFirstPause;
   while (true) {
     Status last;
     for (const SocketAddress& address : *addresses) {
-      auto fd = try_once(address, secret, deadline);
-      if (fd.ok()) {
-        auto connection = std::make_unique<Connection>(std::move(*fd), address.to_string());
+      auto channel = try_once(address, secret, deadline);
+      if (channel.ok()) {
+        auto connection = std::make_unique<Connection>(*std::move(channel), address.to_string());
         return std::shared_ptr<TcpStore>(new TcpStore(std::move(connection)));
       }
-      last = fd.status();
+      last = channel.status();
       if (!worth_another_try(last.code())) {
         return last.with_context(fmt::format("the store at {} cannot be used", address.to_string()));
       }

@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <limits>
 
@@ -39,8 +37,8 @@ std::size_t string_bytes(const Request& request) {
 
 }  // namespace
 
-TcpStore::Connection::Connection(UniqueFd fd, std::string address)
-    : fd_(std::move(fd)), address_(std::move(address)), input_(store_protocol::kMaxAnswerBytes) {}
+TcpStore::Connection::Connection(Channel channel, std::string address)
+    : channel_(std::move(channel)), address_(std::move(address)), input_(store_protocol::kMaxAnswerBytes) {}
 
 Result<Answer> TcpStore::Connection::call(Request request, Deadline deadline) {
   if (string_bytes(request) > std::numeric_limits<std::uint32_t>::max() - 1024) {
@@ -80,7 +78,7 @@ Status TcpStore::Connection::send(Lock& lock, const Bytes& frame, Deadline deadl
   if (!broken_.ok()) return broken_;
   sending_ = true;
   lock.unlock();
-  const Status sent = send_all(fd_.get(), frame, deadline);
+  const Status sent = send_all(channel_, frame, deadline);
   lock.lock();
   sending_ = false;
   if (sent.ok()) {
@@ -115,7 +113,7 @@ void TcpStore::Connection::read_answers(Lock& lock, Deadline deadline) {
   reading_ = true;
   lock.unlock();
   std::map<std::uint64_t, Answer> answers;
-  Status status = wait_ready(fd_.get(), POLLIN, deadline);
+  Status status = has_more_ ? Status() : wait_ready(channel_.fd(), POLLIN, deadline);
   if (status.ok()) {
     status = take_frames(answers);
   } else if (status.code() == StatusCode::timed_out) {
@@ -136,16 +134,16 @@ void TcpStore::Connection::read_answers(Lock& lock, Deadline deadline) {
 
 Status TcpStore::Connection::take_frames(std::map<std::uint64_t, Answer>& answers) {
   std::array<std::byte, kReadBytes> buffer;
-  ssize_t got = static_cast<ssize_t>(buffer.size());
-  for (int i = 0; i < kReadsPerTurn && got == static_cast<ssize_t>(buffer.size()); ++i) {
-    got = ::recv(fd_.get(), buffer.data(), buffer.size(), 0);
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) break;
-    if (got <= 0) {
-      return Status(StatusCode::peer_lost,
-                    fmt::format("the store at {} is lost: {}", address_,
-                                got == 0 ? "its process closed the connection or ended" : errno_text(errno)));
+  has_more_ = true;
+  for (int i = 0; i < kReadsPerTurn && has_more_; ++i) {
+    const IoResult got = channel_.receive(buffer);
+    if (got.closed || got.error != 0) {
+      return Status(StatusCode::peer_lost, fmt::format("the store at {} is lost: {}", address_,
+                                                       got.error == 0 ? "its process closed the connection or ended"
+                                                                      : channel_error_text(got.error)));
     }
-    input_.append(std::span(buffer).first(static_cast<std::size_t>(got)));
+    input_.append(std::span(buffer).first(got.bytes));
+    has_more_ = got.bytes == buffer.size();
   }
   while (true) {
     const auto frame = input_.next();

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <string>
 
-#include "base/unique_fd.h"
+#include "base/net/channel.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
 #include "store/tcp/store_protocol.h"
@@ -21,7 +21,7 @@ namespace lockstep {
 class TcpStore::Connection {
  public:
   // `address` is for messages.
-  Connection(UniqueFd fd, std::string address);
+  Connection(Channel channel, std::string address);
 
   // Sends the request (its id is assigned here) and waits for the answer, until 2 s after the
   // deadline: a server whose wait timed out must still be able to report which keys are
@@ -45,7 +45,7 @@ class TcpStore::Connection {
   Status take_frames(std::map<std::uint64_t, store_protocol::Answer>& answers);
   void fail(const Status& why);
 
-  const UniqueFd fd_;
+  Channel channel_;
   const std::string address_;
 
   std::mutex mutex_;
@@ -54,10 +54,11 @@ class TcpStore::Connection {
   std::uint64_t next_id_ = 1;
   std::map<std::uint64_t, Pending*> pending_;
   bool sending_ = false;  // a thread is writing to the socket
-  bool reading_ = false;  // a thread is reading from it, and owns input_
+  bool reading_ = false;  // a thread is reading from it, and owns input_ and has_more_
   Status broken_;         // why no call can succeed anymore
 
   store_protocol::FrameBuffer input_;
+  bool has_more_ = true;  // bytes may be waiting that poll does not report
 };
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/net/auth.h"
+#include "base/net/resolve.h"
 #include "base/net/socket.h"
 #include "base/unique_fd.h"
 #include "store/tcp/server_loop.h"

@@ -2,12 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
 
 #include <atomic>
 #include <thread>
 
-#include "base/net/auth.h"
+#include "base/net/accept_channel.h"
+#include "base/net/resolve.h"
 #include "base/net/socket.h"
 #include "store/tcp/tcp_store_server.h"
 #include "support/reserved_port.h"
@@ -96,10 +98,15 @@ TEST(TcpStore, ReportsTheServerThatIsLost) {
 TEST(TcpStore, GivesUpOnAServerThatDoesNotAnswer) {
   UniqueFd listener = listen_on(resolve("127.0.0.1", 0)->front()).value();
   const std::uint16_t port = local_address(listener.get())->port();
-  Result<UniqueFd> mute = Status(StatusCode::internal, "not yet");
+  const AcceptRules rules;
+  Channel mute;
   std::thread server([&] {
-    mute = accept_from(listener.get(), client_deadline());
-    EXPECT_TRUE(authenticate_as_acceptor(mute->get(), Secret(), {}, client_deadline()).ok());
+    ChannelAcceptor acceptor(accept_from(listener.get(), client_deadline()).value(), rules, {});
+    while (!acceptor.accepted()) {
+      ASSERT_TRUE(wait_ready(acceptor.fd(), POLLIN, client_deadline()).ok());
+      ASSERT_TRUE(acceptor.advance().ok());
+    }
+    mute = acceptor.take();
   });
   const auto store = TcpStore::connect("127.0.0.1", port, Secret(), client_deadline());
   server.join();

@@ -6,25 +6,79 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "base/host_name.h"
 #include "base/net/socket.h"
+#include "base/rank_vector.h"
 #include "base/shared_memory.h"
 
 namespace lockstep {
 namespace {
 
-Status connect_pair(UniqueFd& one, UniqueFd& other) {
+Status connect_pair(Channel& one, Channel& other) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     return Status(StatusCode::resource_exhausted,
                   fmt::format("cannot connect two ranks of this process (socketpair): {}", errno_text(errno)));
   }
-  one.reset(ends[0]);
-  other.reset(ends[1]);
+  one = UniqueFd(ends[0]);
+  other = UniqueFd(ends[1]);
   return Status();
 }
+
+// The links that were connected, and not yet taken, of all ranks.
+class Exchange {
+ public:
+  explicit Exchange(int size) : ranks_(size) {}
+
+  void deliver(int to, LinkName name, Channel fd) {
+    const std::lock_guard lock(mutex_);
+    auto& mailbox = ranks_[to][name.role];
+    mailbox.links.emplace_back(std::move(name), std::move(fd));
+    if (mailbox.listener) mailbox.listener();
+  }
+  LinkSource::Links take_all(int rank, const std::string& role) {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(ranks_[rank][role].links, {});
+  }
+  void set_listener(int rank, const std::string& role, std::function<void()> listener) {
+    const std::lock_guard lock(mutex_);
+    ranks_[rank][role].listener = std::move(listener);
+  }
+
+ private:
+  struct Mailbox {
+    LinkSource::Links links;
+    std::function<void()> listener;
+  };
+  std::mutex mutex_;
+  RankVector<std::map<std::string, Mailbox>> ranks_;  // guarded by mutex_
+};
+
+class InprocLinks final : public LinkSource {
+ public:
+  InprocLinks(std::shared_ptr<Exchange> exchange, int rank) : exchange_(std::move(exchange)), rank_(rank) {}
+
+  Result<Channel> connect(const LinkName& name, Deadline) override {
+    Channel mine;
+    Channel theirs;
+    LOCKSTEP_RETURN_IF_ERROR(connect_pair(mine, theirs));
+    exchange_->deliver(name.peer, LinkName{rank_, name.role, name.index}, std::move(theirs));
+    return mine;
+  }
+  Links take_all(const std::string& role) override { return exchange_->take_all(rank_, role); }
+  void set_listener(const std::string& role, std::function<void()> listener) override {
+    exchange_->set_listener(rank_, role, std::move(listener));
+  }
+  int data_links(int) const override { return 0; }
+
+ private:
+  const std::shared_ptr<Exchange> exchange_;
+  const int rank_;
+};
 
 Topology one_host_topology(int rank, int size) {
   const std::string name = host_name();
@@ -38,31 +92,30 @@ Topology one_host_topology(int rank, int size) {
 Result<std::vector<Mesh>> make_inproc_meshes(int size, const std::string& group_id) {
   const auto count = static_cast<std::size_t>(size);
   // A memfd as in shm/: its pages are allocated only when touched, and staging is seldom needed.
-  auto memory = SharedMemory::create(sizeof(SharedArea) * count, "lockstep-threads");
+  auto memory = SharedMemory::create(HostArena::bytes(size, size), "lockstep-threads");
   if (!memory.ok()) return memory.status();
   (*memory)->close_fd();
-  auto* areas = reinterpret_cast<SharedArea*>((*memory)->data());
-  std::shared_ptr<SharedMemory> shared = std::move(*memory);
+  const std::shared_ptr<SharedMemory> shared = std::move(*memory);
 
-  HostTransport::Config config{.memory = shared, .one_address_space = true};
-  for (std::size_t r = 0; r < count; ++r) {
-    if (::sched_getaffinity(0, sizeof(areas[r].cpus), &areas[r].cpus) != 0) CPU_ZERO(&areas[r].cpus);
-    config.areas.push_back(&areas[r]);
-    config.ranks.push_back(static_cast<int>(r));
+  HostTransport::Config config{.arena = HostArena(shared, shared->data(), size, size), .one_address_space = true};
+  for (int rank = 0; rank < size; ++rank) {
+    auto& cpus = config.arena.area(rank).cpus;
+    if (::sched_getaffinity(0, sizeof(cpus), &cpus) != 0) CPU_ZERO(&cpus);
+    config.ranks.push_back(rank);
   }
+  const auto exchange = std::make_shared<Exchange>(size);
   std::vector<Mesh> meshes(count);
   for (std::size_t r = 0; r < count; ++r) {
+    const int rank = static_cast<int>(r);
     meshes[r].group_id = group_id;
-    meshes[r].topology = one_host_topology(static_cast<int>(r), size);
-    meshes[r].links.resize(count);
-    config.local_rank = static_cast<int>(r);
+    meshes[r].topology = one_host_topology(rank, size);
+    meshes[r].control.resize(count);
+    meshes[r].links = std::make_shared<InprocLinks>(exchange, rank);
+    config.local_rank = rank;
     meshes[r].host = std::make_unique<HostTransport>(config);
   }
-  for (std::size_t a = 0; a < count; ++a) {
-    for (std::size_t b = a + 1; b < count; ++b) {
-      LOCKSTEP_RETURN_IF_ERROR(connect_pair(meshes[a].links[b].control, meshes[b].links[a].control));
-      LOCKSTEP_RETURN_IF_ERROR(connect_pair(meshes[a].links[b].messages, meshes[b].links[a].messages));
-    }
+  for (std::size_t r = 1; r < count; ++r) {
+    LOCKSTEP_RETURN_IF_ERROR(connect_pair(meshes[0].control[r], meshes[r].control[0]));
   }
   return meshes;
 }

@@ -1,4 +1,4 @@
-// Ranks as threads of one process: shared areas in its own memory, links made by socketpair. Used by tests
+// Ranks as threads of one process: the arena in its own memory, links made by socketpair. Used by tests
 // and by programs that run several ranks in one process.
 #pragma once
 

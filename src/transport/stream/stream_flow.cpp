@@ -1,9 +1,6 @@
 #include "transport/stream/stream_flow.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <limits>
 
 namespace lockstep {
@@ -42,18 +39,22 @@ std::span<std::byte> MemoryQueue::at(std::size_t position) const {
   return {};
 }
 
-StreamFlow::StreamFlow(StreamDirection direction, std::span<const int> fds, std::size_t stripe_bytes)
-    : direction_(direction),
-      // With one connection there is nothing to stripe.
-      stripe_bytes_(fds.size() > 1 ? stripe_bytes : std::numeric_limits<std::size_t>::max()),
-      connections_(fds.size()) {
-  for (std::size_t i = 0; i < fds.size(); ++i) connections_[i].fd = fds[i];
+void StreamFlow::connect(std::span<Channel> channels) {
+  // With one connection there is nothing to stripe.
+  if (channels.size() == 1) stripe_bytes_ = std::numeric_limits<std::size_t>::max();
+  connections_.resize(channels.size());
+  for (std::size_t i = 0; i < channels.size(); ++i) connections_[i].channel = &channels[i];
+  reset_connections();
 }
 
 void StreamFlow::open() {
   open_ = true;
   completed_ = 0;
   memory_.clear();
+  reset_connections();
+}
+
+void StreamFlow::reset_connections() {
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     connections_[i].position = i == 0 ? 0 : i * stripe_bytes_;
     connections_[i].header_done = 0;
@@ -62,7 +63,8 @@ void StreamFlow::open() {
 }
 
 bool StreamFlow::idle() const {
-  return !open_ || (completed_ == memory_.end() && connections_.front().header_done == kStreamHeaderBytes);
+  return !open_ ||
+         (connected() && completed_ == memory_.end() && connections_.front().header_done == kStreamHeaderBytes);
 }
 
 bool StreamFlow::wants(std::size_t connection) const {
@@ -113,29 +115,23 @@ StreamFlow::Moved StreamFlow::move(std::size_t index, const StreamHeaderBytes& h
   std::size_t used = 0;
   const std::size_t header_left = kStreamHeaderBytes - connection.header_done;
   if (header_left > 0) {
-    // sendmsg only reads through its iovecs, although their type is not const.
+    // Sending only reads through its iovecs, although their type is not const.
     std::byte* bytes =
         direction_ == StreamDirection::send ? const_cast<std::byte*>(header.data()) : connection.header.data();
     ranges[used++] = {bytes + connection.header_done, header_left};
   }
   const std::size_t asked = header_left + gather(connection, limit, ranges, used);
 
-  msghdr message{};
-  message.msg_iov = ranges.data();
-  message.msg_iovlen = used;
-  ssize_t result = 0;
-  do {
-    result = direction_ == StreamDirection::send ? ::sendmsg(connection.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT)
-                                                 : ::recvmsg(connection.fd, &message, MSG_DONTWAIT);
-  } while (result < 0 && errno == EINTR);
-
-  if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+  const auto memory = std::span<const iovec>(ranges).first(used);
+  const IoResult result =
+      direction_ == StreamDirection::send ? connection.channel->send(memory) : connection.channel->receive(memory);
+  if (result.would_block) {
     connection.blocked = true;
     return {};
   }
-  if (result < 0) return {.outcome = Outcome::failed, .error = errno};
-  if (result == 0) return {.outcome = Outcome::closed};
-  const auto bytes = static_cast<std::size_t>(result);
+  if (result.error != 0) return {.outcome = Outcome::failed, .error = result.error};
+  if (result.closed) return {.outcome = Outcome::closed};
+  const std::size_t bytes = result.bytes;
   connection.blocked = bytes < asked;
   account(connection, bytes);
   return {.outcome = Outcome::moved,

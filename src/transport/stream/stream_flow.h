@@ -16,6 +16,8 @@
 #include <span>
 #include <vector>
 
+#include "base/net/channel.h"
+
 namespace lockstep {
 
 inline constexpr std::size_t kStreamHeaderBytes = 64;
@@ -48,7 +50,7 @@ class MemoryQueue {
 
 // One direction of one connection.
 struct StreamConnection {
-  int fd = -1;
+  Channel* channel = nullptr;
   std::size_t position = 0;     // of the next byte of the stream that this connection moves
   std::size_t header_done = 0;  // bytes of the header that were sent or received
   bool blocked = false;         // the last call moved fewer bytes than requested
@@ -59,7 +61,11 @@ enum class StreamDirection { send, receive };
 
 class StreamFlow {
  public:
-  StreamFlow(StreamDirection direction, std::span<const int> fds, std::size_t stripe_bytes);
+  StreamFlow(StreamDirection direction, std::size_t stripe_bytes)
+      : direction_(direction), stripe_bytes_(stripe_bytes) {}
+  // The connections that carry it. An open flow may get them later: until then, nothing moves.
+  void connect(std::span<Channel> channels);
+  bool connected() const { return !connections_.empty(); }
 
   // A new operation: the stream is empty, and its first connection has a header to move.
   void open();
@@ -83,7 +89,7 @@ class StreamFlow {
     int error = 0;                // errno if failed
     bool header_arrived = false;  // receive: the connection's header is complete as of this call
   };
-  // One system call on a connection for which wants() is true; at most `limit` bytes of payload. `header` is
+  // One call on a connection for which wants() is true; at most `limit` bytes of payload. `header` is
   // sent; a received header is stored in the connection.
   Moved move(std::size_t connection, const StreamHeaderBytes& header, std::size_t limit);
 
@@ -94,6 +100,7 @@ class StreamFlow {
   std::size_t gather(const StreamConnection& connection, std::size_t limit, std::span<iovec> ranges,
                      std::size_t& used) const;
   void account(StreamConnection& connection, std::size_t bytes);
+  void reset_connections();
 
   StreamDirection direction_;
   std::size_t stripe_bytes_;

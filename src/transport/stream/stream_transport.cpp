@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,6 +20,8 @@ namespace {
 constexpr std::chrono::milliseconds kCheckInterval{100};
 // How long to wait for the control plane to report why a connection closed, before reporting only that it did.
 constexpr std::chrono::milliseconds kReasonGrace{200};
+// Between attempts to connect, the group's state is checked.
+constexpr std::chrono::milliseconds kConnectAttempt{1000};
 constexpr std::size_t kPageBytes = 4096;
 // With more bytes in flight, sleeping lets them accumulate and costs almost nothing.
 constexpr std::size_t kSpinBytes = 64 << 10;
@@ -35,31 +39,89 @@ void limit_send_buffer(int fd, std::size_t bytes) {
   if (size > 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 }
 
+Status end_of_connection(int rank, const StreamFlow::Moved& outcome) {
+  if (outcome.outcome == StreamFlow::Outcome::closed) {
+    return Status(StatusCode::peer_lost, fmt::format("rank {} closed its data connection", rank));
+  }
+  return Status(StatusCode::peer_lost,
+                fmt::format("the data connection to rank {} failed: {}", rank, channel_error_text(outcome.error)));
+}
+
 }  // namespace
 
 void StreamTransport::AlignedDelete::operator()(std::byte* memory) const { std::free(memory); }
 
-StreamTransport::StreamTransport(int rank, std::vector<std::vector<UniqueFd>> connections, const StreamOptions& options)
-    : rank_(rank), options_(options), connections_(std::move(connections)) {
-  all_ranks_.resize(connections_.size());
-  std::iota(all_ranks_.begin(), all_ranks_.end(), 0);
-  std::vector<int> fds;
-  std::size_t connection_count = 0;
-  for (const auto& to_peer : connections_) {
-    fds.clear();
-    for (const auto& fd : to_peer) {
-      fds.push_back(fd.get());
-      limit_send_buffer(fd.get(), options_.send_buffer_bytes);
-    }
-    connection_count += fds.size();
-    peers_.push_back({StreamFlow(StreamDirection::send, fds, options_.stripe_bytes),
-                      StreamFlow(StreamDirection::receive, fds, options_.stripe_bytes)});
+StreamTransport::StreamTransport(int rank, std::vector<std::vector<Channel>> connections, const StreamOptions& options)
+    : StreamTransport(rank, static_cast<int>(connections.size()), nullptr, options) {
+  for (int peer = 0; peer < peers_.size(); ++peer) {
+    auto& given = connections[static_cast<std::size_t>(peer)];
+    peers_[peer].connections.resize(given.size());
+    for (std::size_t i = 0; i < given.size(); ++i) use(peer, static_cast<std::uint32_t>(i), std::move(given[i]));
   }
-  pointers_.resize(connections_.size());
-  active_.reserve(connections_.size());
-  waiting_for_.reserve(connections_.size());
-  poll_fds_.reserve(2 * connection_count + 1);
-  poll_entries_.reserve(2 * connection_count + 1);
+}
+
+StreamTransport::StreamTransport(int rank, int size, std::shared_ptr<LinkSource> links, const StreamOptions& options)
+    : rank_(rank),
+      options_(options),
+      links_(std::move(links)),
+      arrival_fd_(links_ ? ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1) {
+  all_ranks_.resize(static_cast<std::size_t>(size));
+  std::iota(all_ranks_.begin(), all_ranks_.end(), 0);
+  for (int peer = 0; peer < size; ++peer) {
+    peers_.push_back({StreamFlow(StreamDirection::send, options_.stripe_bytes),
+                      StreamFlow(StreamDirection::receive, options_.stripe_bytes)});
+    if (links_ && peer != rank) peers_[peer].connections.resize(static_cast<std::size_t>(links_->data_links(peer)));
+  }
+  pointers_.resize(all_ranks_.size());
+  active_.reserve(all_ranks_.size());
+  waiting_for_.reserve(all_ranks_.size());
+  if (!links_) return;
+  links_->set_listener(kDataRole, [fd = arrival_fd_.get()] {
+    const std::uint64_t one = 1;
+    // Can fail only if the counter is full, and then the fd is readable anyway.
+    [[maybe_unused]] const auto written = ::write(fd, &one, sizeof(one));
+  });
+}
+
+StreamTransport::~StreamTransport() {
+  if (links_) links_->set_listener(kDataRole, nullptr);
+}
+
+void StreamTransport::use(int rank, std::uint32_t index, Channel channel) {
+  Peer& each = peers_[rank];
+  if (index >= each.connections.size()) return;
+  limit_send_buffer(channel.fd(), options_.send_buffer_bytes);
+  each.connections[index] = std::move(channel);
+  if (!std::all_of(each.connections.begin(), each.connections.end(), [](const auto& one) { return one.valid(); })) {
+    return;
+  }
+  each.outgoing.connect(each.connections);
+  each.incoming.connect(each.connections);
+}
+
+Status StreamTransport::connect_peers(WaitScope& scope) {
+  std::uint64_t arrivals = 0;
+  [[maybe_unused]] const auto drained = ::read(arrival_fd_.get(), &arrivals, sizeof(arrivals));
+  for (auto& [name, link] : links_->take_all(kDataRole)) use(name.peer, name.index, std::move(link));
+  for (const int rank : unconnected_) {
+    if (rank < rank_ && !peers_[rank].outgoing.connected()) LOCKSTEP_RETURN_IF_ERROR(connect_to_lower(scope, rank));
+  }
+  std::erase_if(unconnected_, [this](int rank) { return peers_[rank].outgoing.connected(); });
+  return {};
+}
+
+Status StreamTransport::connect_to_lower(WaitScope& scope, int rank) {
+  const auto count = static_cast<std::uint32_t>(peers_[rank].connections.size());
+  for (std::uint32_t index = 0; index < count;) {
+    auto link = links_->connect({rank, kDataRole, index}, scope.deadline().earlier(Deadline::after(kConnectAttempt)));
+    if (link.ok()) {
+      use(rank, index++, *std::move(link));
+      continue;
+    }
+    if (link.status().code() != StatusCode::timed_out) return lost(scope, rank, link.status());
+    LOCKSTEP_RETURN_IF_ERROR(scope.check(std::span(&rank, 1)));
+  }
+  return {};
 }
 
 void StreamTransport::begin(const StreamHeaderBytes& header, StreamHeaderCheck check) {
@@ -70,6 +132,7 @@ void StreamTransport::begin(const StreamHeaderBytes& header, StreamHeaderCheck c
     each.active = false;
   }
   active_.clear();
+  unconnected_.clear();
   header_ = header;
   header_check_ = check;
   next_check_ = Deadline::Clock::now() + kCheckInterval;
@@ -77,7 +140,9 @@ void StreamTransport::begin(const StreamHeaderBytes& header, StreamHeaderCheck c
 
 StreamTransport::Peer& StreamTransport::activate(int rank) {
   Peer& each = peers_[rank];
-  if (!std::exchange(each.active, true)) active_.push_back(rank);
+  if (std::exchange(each.active, true)) return each;
+  active_.push_back(rank);
+  if (!each.outgoing.connected()) unconnected_.push_back(rank);
   return each;
 }
 
@@ -96,6 +161,7 @@ bool StreamTransport::idle() const {
 
 Status StreamTransport::advance(WaitScope& scope) {
   if (scope.stopped()) return check(scope);
+  if (!unconnected_.empty()) LOCKSTEP_RETURN_IF_ERROR(connect_peers(scope));
   bool moved = false;
   LOCKSTEP_RETURN_IF_ERROR(move_all(scope, false, moved));
   if (moved) {
@@ -151,7 +217,7 @@ Status StreamTransport::move_flow(WaitScope& scope, int rank, StreamFlow& flow, 
       case StreamFlow::Outcome::nothing: break;
       case StreamFlow::Outcome::moved: moved = true; break;
       case StreamFlow::Outcome::closed:
-      case StreamFlow::Outcome::failed: return lost(scope, rank, outcome);
+      case StreamFlow::Outcome::failed: return lost(scope, rank, end_of_connection(rank, outcome));
     }
     if (outcome.header_arrived) LOCKSTEP_RETURN_IF_ERROR(check_header(rank, connections[i]));
   }
@@ -163,18 +229,14 @@ Status StreamTransport::check_header(int rank, const StreamConnection& connectio
   return header_check_(rank_, header_, rank, connection.header);
 }
 
-Status StreamTransport::lost(WaitScope& scope, int rank, const StreamFlow::Moved& outcome) {
+Status StreamTransport::lost(WaitScope& scope, int rank, const Status& how) {
   const auto grace = Deadline::after(kReasonGrace);
   do {
     LOCKSTEP_RETURN_IF_ERROR(scope.check(std::span(&rank, 1)));
     pollfd stop{.fd = scope.stop_fd(), .events = POLLIN, .revents = 0};
     ::poll(&stop, 1, grace.poll_timeout_ms(10));
   } while (!grace.expired());
-  if (outcome.outcome == StreamFlow::Outcome::closed) {
-    return Status(StatusCode::peer_lost, fmt::format("rank {} closed its data connection", rank));
-  }
-  return Status(StatusCode::peer_lost,
-                fmt::format("the data connection to rank {} failed: {}", rank, errno_text(outcome.error)));
+  return Status(StatusCode::peer_lost, how.message());
 }
 
 bool StreamTransport::few_bytes_missing() const {
@@ -209,12 +271,13 @@ Status StreamTransport::sleep(WaitScope& scope) {
       const auto connections = flow->connections();
       for (std::size_t i = 0; i < connections.size(); ++i) {
         if (!flow->wants(i)) continue;
-        poll_fds_.push_back({.fd = connections[i].fd, .events = static_cast<short>(events), .revents = 0});
+        poll_fds_.push_back({.fd = connections[i].channel->fd(), .events = static_cast<short>(events), .revents = 0});
         poll_entries_.push_back({flow, i});
       }
     }
   }
   poll_fds_.push_back({.fd = scope.stop_fd(), .events = POLLIN, .revents = 0});
+  if (!unconnected_.empty()) poll_fds_.push_back({.fd = arrival_fd_.get(), .events = POLLIN, .revents = 0});
 
   const auto until = scope.deadline().earlier(Deadline::at(next_check_));
   const int ready = ::poll(poll_fds_.data(), poll_fds_.size(), until.poll_timeout_ms(100));

@@ -16,6 +16,9 @@
 // Each connection starts each operation with the header, 64 bytes that must be equal on both
 // sides; `check` turns a difference into the error that explains it.
 //
+// Connections to a peer are made in the first operation that uses them: the higher rank connects, the lower one waits
+// for that while other streams move.
+//
 // Threads: one at a time. Blocks in advance and finish only, until the scope ends the wait. After an
 // error the streams are out of step: the transport can only be destroyed.
 #pragma once
@@ -28,9 +31,11 @@
 #include <span>
 #include <vector>
 
+#include "base/net/channel.h"
 #include "base/rank_vector.h"
 #include "base/unique_fd.h"
 #include "lockstep/base/status.h"
+#include "transport/link_source.h"
 #include "transport/stream/stream_flow.h"
 #include "transport/wait_scope.h"
 
@@ -62,9 +67,12 @@ using StreamHeaderCheck = Status (*)(int my_rank, const StreamHeaderBytes& mine,
 
 class StreamTransport {
  public:
-  // `connections[r]`: to rank r; connected, authenticated, non-blocking; equally many and in equal
+  // `connections[r]`: to rank r; authenticated; equally many and in equal
   // order on both sides. The own entry is empty.
-  StreamTransport(int rank, std::vector<std::vector<UniqueFd>> connections, const StreamOptions& options = {});
+  StreamTransport(int rank, std::vector<std::vector<Channel>> connections, const StreamOptions& options = {});
+  // The same for `size` ranks that are not connected yet.
+  StreamTransport(int rank, int size, std::shared_ptr<LinkSource> links, const StreamOptions& options = {});
+  ~StreamTransport();
   StreamTransport(const StreamTransport&) = delete;
   StreamTransport& operator=(const StreamTransport&) = delete;
 
@@ -105,6 +113,7 @@ class StreamTransport {
   struct Peer {
     StreamFlow outgoing;
     StreamFlow incoming;
+    std::vector<Channel> connections = {};  // all, or none of them is valid
     bool active = false;
   };
   struct PollEntry {
@@ -121,7 +130,12 @@ class StreamTransport {
   Status move_flow(WaitScope& scope, int rank, StreamFlow& flow, std::size_t limit, bool retry_blocked, bool& moved);
   std::size_t send_limit(const StreamFlow& flow) const;
   Status check_header(int rank, const StreamConnection& connection) const;
-  Status lost(WaitScope& scope, int rank, const StreamFlow::Moved& outcome);
+  // How the connection to `rank` was lost, or better, why, if the control plane reports that in time.
+  Status lost(WaitScope& scope, int rank, const Status& how);
+  // Connects the peers in unconnected_, as far as that does not depend on them.
+  Status connect_peers(WaitScope& scope);
+  Status connect_to_lower(WaitScope& scope, int rank);
+  void use(int rank, std::uint32_t index, Channel channel);
   bool few_bytes_missing() const;
   Status spin(WaitScope& scope, bool& moved);
   Status sleep(WaitScope& scope);
@@ -130,12 +144,14 @@ class StreamTransport {
   // Constant after construction.
   const int rank_;
   const StreamOptions options_;
-  std::vector<std::vector<UniqueFd>> connections_;
+  const std::shared_ptr<LinkSource> links_;  // null if all are connected
+  const UniqueFd arrival_fd_;                // an eventfd: a peer has connected
   std::vector<int> all_ranks_;
 
   // Of the running operation; the next one reuses the memory.
   RankVector<Peer> peers_;
-  std::vector<int> active_;  // ranks with an open flow
+  std::vector<int> active_;       // ranks with an open flow
+  std::vector<int> unconnected_;  // those of them that have no connections yet
   StreamHeaderBytes header_{};
   StreamHeaderCheck header_check_ = nullptr;
   Deadline::Clock::time_point next_check_{};

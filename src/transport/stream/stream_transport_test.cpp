@@ -56,13 +56,13 @@ class StreamTransportTest : public ::testing::Test {
  protected:
   explicit StreamTransportTest(int connections = 3, const StreamOptions& options = {.stripe_bytes = 100})
       : stop_fd_(::eventfd(0, EFD_CLOEXEC)), scope_(stop_, stop_fd_.get()) {
-    std::vector<std::vector<UniqueFd>> to_one(2);
-    std::vector<std::vector<UniqueFd>> to_zero(2);
+    std::vector<std::vector<Channel>> to_one(2);
+    std::vector<std::vector<Channel>> to_zero(2);
     for (int i = 0; i < connections; ++i) {
       int fds[2] = {-1, -1};
       EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
-      to_one[1].emplace_back(fds[0]);
-      to_zero[0].emplace_back(fds[1]);
+      to_one[1].emplace_back(UniqueFd(fds[0]));
+      to_zero[0].emplace_back(UniqueFd(fds[1]));
     }
     zero_ = std::make_unique<StreamTransport>(0, std::move(to_one), options);
     one_ = std::make_unique<StreamTransport>(1, std::move(to_zero), options);

@@ -224,7 +224,7 @@ class Rank::Impl {
     });
     add("GradientSynchronizer", [] {
       Sequential model = make_model();
-      GradientSynchronizer sync(named_tensors(model->named_parameters()), named_tensors(model->named_buffers()));
+      GradientSynchronizer sync(*model);
       for (int i = 0; i < 2; ++i) {
         sync.before_forward(kRows);
         const at::Tensor output = model->forward(batch());

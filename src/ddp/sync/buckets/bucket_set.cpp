@@ -1,5 +1,6 @@
 #include "ddp/sync/buckets/bucket_set.h"
 
+#include <ATen/record_function.h>
 #include <fmt/format.h>
 
 #include "ddp/sync/buckets/exclusive_memory.h"
@@ -109,7 +110,9 @@ bool BucketSet::is_reduced_in_place(const at::Tensor& gradient) const {
 
 void BucketSet::start(std::size_t bucket) {
   if (!reduces()) return;
+  RECORD_FUNCTION(fmt::format("lockstep::launch_bucket {}", bucket), std::vector<c10::IValue>());
   Launch& launch = launches_[bucket];
+  clock_->launched(bucket, buckets_[bucket].bytes());
   buckets_[bucket].gather_streams();
   if (hook_) {
     at::NoGradGuard no_grad;
@@ -117,13 +120,12 @@ void BucketSet::start(std::size_t bucket) {
   } else {
     launch.future = group_->all_reduce(buckets_[bucket].flat(), {.op = ReduceOp::avg});
   }
-  clock_->launched();
-  watch(launch.future);
+  watch(bucket, launch.future);
 }
 
-void BucketSet::watch(const HookFuture& future) {
+void BucketSet::watch(std::size_t bucket, const HookFuture& future) {
   for (const Work& work : future.works()) {
-    work.then([clock = clock_](const Status&) { clock->reduced(); });
+    work.then([clock = clock_, bucket](const Status&) { clock->reduced(bucket); });
   }
 }
 
@@ -133,15 +135,17 @@ void BucketSet::finish() {
   at::NoGradGuard no_grad;
   for (bool open = true; open;) {
     open = false;
-    for (Launch& launch : launches_) {
+    for (std::size_t bucket = 0; bucket < launches_.size(); ++bucket) {
+      Launch& launch = launches_[bucket];
       if (launch.done) continue;
+      RECORD_FUNCTION(fmt::format("lockstep::wait_for_bucket {}", bucket), std::vector<c10::IValue>());
       for (const Work& work : launch.future.works()) work.wait();
       if (!launch.future.next()) {
         launch.done = true;
         continue;
       }
       launch.future = launch.future.next()();
-      watch(launch.future);
+      watch(bucket, launch.future);
       open = true;
     }
   }

@@ -66,7 +66,7 @@ class BucketSet {
     std::size_t slot = 0;
   };
   bool is_reduced_in_place(const at::Tensor& gradient) const;
-  void watch(const HookFuture& future);
+  void watch(std::size_t bucket, const HookFuture& future);
 
   const std::shared_ptr<ProcessGroup> group_;
   const std::vector<at::Tensor> parameters_;
