@@ -30,12 +30,49 @@ if(LOCKSTEP_BUILD_FUZZERS)  # instrumented everywhere: coverage is what guides a
 endif()
 
 # lockstep_compile_together(<target> <files>): compiles this many of the target's files as one. Headers take most of the
-# compiler's time, so this is three times as fast. -DCMAKE_UNITY_BUILD=OFF compiles each file by itself.
+# compiler's time, so this is three times as fast. -DCMAKE_UNITY_BUILD=OFF compiles each file by itself. Files whose
+# property SKIP_UNITY_BUILD_INCLUSION is set before this call, and sources that are added after it, stay alone.
+#
+# CMake's own unity files name their sources by absolute path, so that ccache would find nothing that another checkout
+# has compiled. These name them relative to the build folder.
 function(lockstep_compile_together target files)
   if(DEFINED CMAKE_UNITY_BUILD)
     return()
   endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
+  get_target_property(sources ${target} SOURCES)
+  get_target_property(folder ${target} SOURCE_DIR)
+  set(remaining)  # the target's sources afterwards
+  set(together)
+  foreach(source IN LISTS sources)
+    if(source MATCHES "^\\$<" OR NOT source MATCHES "\\.cpp$")
+      list(APPEND remaining "${source}")
+      continue()
+    endif()
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${folder} NORMALIZE)
+    get_source_file_property(alone ${source} TARGET_DIRECTORY ${target} SKIP_UNITY_BUILD_INCLUSION)
+    if(alone)
+      list(APPEND remaining ${source})
+    else()
+      list(APPEND together ${source})
+    endif()
+  endforeach()
+  set(unity_folder ${CMAKE_CURRENT_BINARY_DIR}/together/${target})
+  list(LENGTH together count)
+  set(first 0)
+  set(batch 0)
+  while(first LESS count)
+    list(SUBLIST together ${first} ${files} members)
+    set(text "")
+    foreach(member IN LISTS members)
+      file(RELATIVE_PATH path ${unity_folder} ${member})
+      string(APPEND text "#include \"${path}\"\n")
+    endforeach()
+    file(CONFIGURE OUTPUT ${unity_folder}/${batch}.cpp CONTENT "${text}" @ONLY)  # written only if it changes
+    list(APPEND remaining ${unity_folder}/${batch}.cpp)
+    math(EXPR first "${first} + ${files}")
+    math(EXPR batch "${batch} + 1")
+  endwhile()
+  set_property(TARGET ${target} PROPERTY SOURCES ${remaining})
   # g++ takes an included file for a header, and warns about anonymous namespaces in it.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()
