@@ -20,6 +20,23 @@
 
 namespace lockstep {
 
+namespace {
+
+// Byte by byte: the C library's functions leave what they copied or measured in vector registers, and the dynamic
+// linker saves those on the stack when a function is called for the first time.
+void copy_secret(char* to, const char* from, std::size_t size) {
+  const volatile char* const source = from;
+  for (std::size_t i = 0; i < size; ++i) to[i] = source[i];
+}
+std::size_t secret_length(const char* value) {
+  const volatile char* const source = value;
+  std::size_t size = 0;
+  while (source[size] != '\0') ++size;
+  return size;
+}
+
+}  // namespace
+
 // In pages of its own: a core dump leaves out whole pages only.
 class Secret::Key {
  public:
@@ -28,7 +45,7 @@ class Secret::Key {
     if (memory_ == MAP_FAILED) throw std::bad_alloc();
     // Can fail only if the kernel lacks it; the key is protected against other users either way.
     [[maybe_unused]] const int left_out = ::madvise(memory_, size_, MADV_DONTDUMP);
-    std::memcpy(memory_, key.data(), size_);
+    copy_secret(static_cast<char*>(memory_), key.data(), size_);
   }
   ~Key() {
     ::explicit_bzero(memory_, size_);
@@ -50,6 +67,7 @@ std::string_view Secret::key() const { return key_ ? key_->text() : std::string_
 namespace {
 
 constexpr std::size_t kMaxSecretBytes = 4096;
+constexpr std::string_view kVariable = "LOCKSTEP_SECRET=";
 constexpr std::string_view kTakenPrefix = "(taken by process ";
 
 Status refuse(const std::string& path, std::string_view why) {
@@ -99,8 +117,8 @@ Result<Secret> read_secret(const std::string& path) {
 // Where environ(7) has the value itself, so that it can be overwritten; null if it is elsewhere.
 char* place_in_environment(const char* value) {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    char* const equals = std::strchr(*entry, '=');
-    if (equals != nullptr && equals + 1 == value) return equals + 1;
+    if (std::strncmp(*entry, kVariable.data(), kVariable.size()) != 0) continue;
+    if (*entry + kVariable.size() == value) return *entry + kVariable.size();
   }
   return nullptr;
 }
@@ -123,7 +141,7 @@ Result<Secret> take_from_environment(const char* value) {
   Taken& state = taken();
   const std::lock_guard lock(state.mutex);
   if (!state.mark.empty() && state.mark == value) return state.secret;
-  if (std::string_view(value).starts_with(kTakenPrefix)) {
+  if (std::strncmp(value, kTakenPrefix.data(), kTakenPrefix.size()) == 0) {
     return Status(
         StatusCode::invalid_argument,
         fmt::format("LOCKSTEP_SECRET is '{}', which started this program: processes of a job do not pass their "
@@ -131,7 +149,7 @@ Result<Secret> take_from_environment(const char* value) {
                     "instead of LOCKSTEP_SECRET for the job",
                     value));
   }
-  const std::size_t size = std::strlen(value);
+  const std::size_t size = secret_length(value);
   if (size < Secret::kMinCharacters) {
     return Status(StatusCode::invalid_argument, "LOCKSTEP_SECRET: " + too_short(size));
   }
