@@ -14,14 +14,6 @@ flaky=
 most_flaky=5  # if more tests fail at once, none is run again
 jobs=${LOCKSTEP_JOBS:-$(nproc)}
 started=$(date +%s)
-if [ -z "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] && command -v ccache >/dev/null; then
-  # Relative paths, so that several checkouts share one cache.
-  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
-  # Without these, ccache does not cache files that include a precompiled header.
-  export CCACHE_SLOPPINESS=pch_defines,time_macros
-  # Without a second run of the preprocessor: a build with an empty cache takes as long as one without ccache.
-  export CCACHE_DEPEND=1
-fi
 # For sanitizer builds. LibTorch is not instrumented: its containers cannot be checked, and the threads of OpenBLAS and
 # OpenMP would make TSan very slow.
 export ASAN_OPTIONS=detect_container_overflow=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
@@ -47,7 +39,20 @@ phase() {
   return 1
 }
 
+# Called before each build, because the first phase may have installed ccache: a launcher that is there from the second
+# build on would compile everything again.
+use_ccache() {
+  if [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] || ! command -v ccache >/dev/null; then return; fi
+  # Relative paths, so that several checkouts share one cache.
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+  # Without these, ccache does not cache files that include a precompiled header.
+  export CCACHE_SLOPPINESS=pch_defines,time_macros
+  # Without a second run of the preprocessor: a build with an empty cache takes as long as one without ccache.
+  export CCACHE_DEPEND=1
+}
+
 configure_and_build() {
+  use_ccache
   cmake --preset "$1" >build/configure.log 2>&1 || { cat build/configure.log; return 1; }
   preset=$1
   shift
