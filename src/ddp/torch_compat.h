@@ -105,6 +105,9 @@ inline bool backward_fills_all_gradients() {
   return chosen == nullptr || chosen->empty();
 }
 
+// Identifies the backward that runs on this thread: that of backward() or autograd::grad(), or one inside of it.
+inline const void* running_backward() { return torch::autograd::get_current_graph_task_exec_info(); }
+
 // Calls `function` when the backward that runs on this thread is over, on the thread that called it.
 inline void at_end_of_backward(std::function<void()> function) {
   torch::autograd::Engine::get_default_engine().queue_callback(std::move(function));

@@ -37,7 +37,8 @@ struct StepOptions {
   // Gradients are divided by it: the factor by which the program has multiplied the loss.
   double loss_scale = 1;
   // More than 0: if the norm of all gradients together, without the loss scale, is greater, gradients are scaled down
-  // to this norm, as clip_grad_norm_ does. The norm has the same bits on all ranks that have the same gradients.
+  // to this norm, as clip_grad_norm_ does. The norm has the same bits on all ranks that have the same gradients: give
+  // parameters that DDP ignores, whose gradients differ, an optimizer of their own. The same holds for skip_nonfinite.
   double max_norm = 0;
   // If a gradient is infinite or NaN, the step changes nothing at all.
   bool skip_nonfinite = false;

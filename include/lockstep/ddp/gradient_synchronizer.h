@@ -27,6 +27,10 @@
 #include "lockstep/ddp/model_view.h"
 #include "lockstep/record/straggler.h"
 
+namespace torch::optim {
+class Optimizer;
+}
+
 namespace lockstep {
 
 struct JoinOptions {
@@ -36,6 +40,11 @@ struct JoinOptions {
   // join() throws Error (StatusCode::closed) on all ranks as soon as one rank has no more data, instead of letting the
   // others continue; the group remains usable. For models that communicate in forward, such as SyncBatchNorm.
   bool throw_on_early_termination = false;
+  // Optimizers with a state (momentum, Adam) that train the model after join(), too: a rank that leaves its loop early
+  // makes fewer steps, so at the end all ranks take the state of one that made all steps. If one is forgotten, the
+  // replicas differ after the next steps; forward() then throws. Learning rates are the program's: count steps for a
+  // schedule in a way that is the same on all ranks.
+  std::vector<std::reference_wrapper<torch::optim::Optimizer>> optimizers = {};
 };
 
 class GradientSynchronizer {

@@ -31,6 +31,46 @@ concept OptionalLike = requires(const T& value) {
   *value;
 };
 
+// A type of the program with a for_each_tensor() of its own. The function here hides those of Lockstep.
+namespace own_visitor {
+struct Ignore {
+  void operator()(const at::Tensor& tensor) const;
+};
+void for_each_tensor() = delete;
+template <typename T>
+concept Exists = requires(const T& value) {
+  for_each_tensor(value, Ignore());
+};
+}  // namespace own_visitor
+
+// Whether for_each_tensor() finds the tensors in a T.
+template <typename T>
+constexpr bool can_be_searched();
+template <typename T, std::size_t... I>
+constexpr bool elements_can_be_searched(std::index_sequence<I...>) {
+  return (can_be_searched<std::remove_cvref_t<std::tuple_element_t<I, T>>>() && ...);
+}
+template <typename T>
+constexpr bool can_be_searched() {
+  if constexpr (std::is_base_of_v<at::Tensor, T> || std::is_same_v<T, c10::IValue> || std::is_arithmetic_v<T> ||
+                std::is_enum_v<T> || std::is_convertible_v<T, std::string_view>) {
+    return true;
+  } else if constexpr (std::ranges::range<const T>) {
+    using Element = std::remove_cvref_t<std::ranges::range_reference_t<const T>>;
+    if constexpr (requires(const Element& element) { element.value(); } && !OptionalLike<Element>) {
+      return can_be_searched<std::remove_cvref_t<decltype(std::declval<const Element&>().value())>>();
+    } else {
+      return can_be_searched<Element>();
+    }
+  } else if constexpr (TupleLike<T>) {
+    return elements_can_be_searched<T>(std::make_index_sequence<std::tuple_size_v<T>>());
+  } else if constexpr (OptionalLike<T>) {
+    return can_be_searched<std::remove_cvref_t<decltype(*std::declval<const T&>())>>();
+  } else {
+    return own_visitor::Exists<T>;
+  }
+}
+
 template <typename F>
 void visit_ivalue(const c10::IValue& value, F&& visit) {
   if (value.isTensor()) {
@@ -73,17 +113,19 @@ void for_each_tensor(const T& value, F&& visit) {
   }
 }
 
-// The first dimension of the first tensor among the arguments; -1 if there is none.
+// The first dimension of the first tensor in the arguments; -1 if there is none, or if a type in which it cannot be
+// found comes before it.
 template <typename... Inputs>
 std::int64_t sample_count(const Inputs&... inputs) {
   std::int64_t count = -1;
-  const auto look_at = [&count](const auto& input) {
-    using Input = std::remove_cvref_t<decltype(input)>;
-    if constexpr (std::is_base_of_v<at::Tensor, Input> || std::is_same_v<Input, c10::IValue> ||
-                  std::is_same_v<Input, std::vector<c10::IValue>>) {
-      for_each_tensor(input, [&count](const at::Tensor& tensor) {
-        if (count < 0 && tensor.dim() > 0) count = tensor.size(0);
+  bool known = true;
+  [[maybe_unused]] const auto look_at = [&count, &known](const auto& input) {
+    if constexpr (detail::can_be_searched<std::remove_cvref_t<decltype(input)>>()) {
+      for_each_tensor(input, [&count, &known](const at::Tensor& tensor) {
+        if (known && count < 0 && tensor.dim() > 0) count = tensor.size(0);
       });
+    } else if (count < 0) {
+      known = false;
     }
   };
   (look_at(inputs), ...);

@@ -10,6 +10,7 @@
 
 #include <ATen/ATen.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -119,6 +120,11 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   // the first call for `purpose`, which is collective; lives as long as this group.
   std::shared_ptr<ProcessGroup> companion(const std::string& purpose);
 
+  // 1, 2, 3, ...: ranks that call it equally often get equal numbers. Does not communicate. For labels by which
+  // collectives of different models or calls can be told apart.
+  int next_label() { return ++labels_; }
+  int label_count() const { return labels_; }
+
  protected:
   // What new_group() does on members, after its checks: a group of the ranks in `ranks`, which include this one.
   virtual std::shared_ptr<ProcessGroup> make_subgroup(std::span<const int> ranks, const std::string& name) = 0;
@@ -126,6 +132,7 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
  private:
   // Constant once new_group() has returned the group. nullopt: global ranks are the ranks of this group.
   std::optional<std::vector<int>> global_ranks_;
+  std::atomic<int> labels_{0};
   std::mutex companions_mutex_;
   std::map<std::string, std::shared_ptr<ProcessGroup>> companions_;  // guarded by companions_mutex_
 };

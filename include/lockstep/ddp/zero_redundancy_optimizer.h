@@ -82,6 +82,9 @@ class ShardedOptimizer : public torch::optim::Optimizer {
   ParamGroups groups_of(int rank) const;
   std::size_t parameter_count() const;
   void check_groups() const;
+  std::vector<at::Tensor> all_parameters() const;
+  void check_memory() const;
+  void check_same_parameters();
   void make_parcels();
   void exchange_parameters();
 
@@ -90,6 +93,7 @@ class ShardedOptimizer : public torch::optim::Optimizer {
   std::vector<int> owners_;
   std::unique_ptr<torch::optim::Optimizer> local_;
   std::unique_ptr<torch::optim::Optimizer> consolidated_;
+  bool compared_ = false;                         // the parameters of all ranks, before the first step
   std::vector<std::shared_ptr<Parcel>> parcels_;  // the same on all ranks, in the order in which they are sent
 };
 

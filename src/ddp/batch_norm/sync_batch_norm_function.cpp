@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "base/invalid_argument.h"
+#include "ddp/group/operation_label.h"
+#include "ddp/sync/model_labels.h"
 #include "ddp/sync/sample_weight.h"
 
 namespace lockstep::detail {
@@ -18,9 +20,10 @@ using torch::autograd::variable_list;
 
 struct CallCapsule : torch::CustomClassHolder {
   CallCapsule(std::shared_ptr<ProcessGroup> of_call, SampleWeight of_samples)
-      : group(std::move(of_call)), weight(std::move(of_samples)) {}
+      : group(std::move(of_call)), weight(std::move(of_samples)), number(group->next_label()) {}
   std::shared_ptr<ProcessGroup> group;
   SampleWeight weight;  // null: 1
+  int number;           // of the forward, the same on all ranks
 };
 
 // Of the values of each channel; f64, on the input's device.
@@ -89,7 +92,10 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const torch::optional<at::Tensor>& weight, const torch::optional<at::Tensor>& bias,
                             const BatchNormCall& call, const std::shared_ptr<ProcessGroup>& group) {
-    const Moments moments = global_moments(local_moments(input), *group);
+    const Moments moments = [&] {
+      const OperationLabel label(label_of_layer({call.weight, call.bias, call.running_mean, call.running_var}));
+      return global_moments(local_moments(input), *group);
+    }();
     if (moments.count == 1) {
       throw Error(
           {StatusCode::invalid_argument,
@@ -122,20 +128,19 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     const at::Tensor gradient = output_gradients[0].contiguous(input.suggest_memory_format());
     const double eps = context->saved_data["eps"].toDouble();
     const auto& call = static_cast<CallCapsule&>(*context->saved_data["group"].toCapsule());
-    // What other ranks contribute is weighted by their samples; DDP weights this rank's parameters later.
-    const double share = call.weight ? (*call.weight)() : 1;
-
     // d loss / d weight and d bias of this rank: DDP averages them like any gradient.
     at::Tensor weight_gradient = at::zeros_like(mean), bias_gradient = at::zeros_like(mean);
     if (input.numel() != 0) {
       std::tie(std::ignore, weight_gradient, bias_gradient) = at::native_batch_norm_backward(
           gradient, input, optional(weight), mean, variance, {}, {}, false, eps, {false, true, true});
     }
-    at::Tensor sums = at::stack({weight_gradient, bias_gradient}).to(at::kDouble);
-    if (share == 0) sums.zero_();
-    sums.mul_(share);
-    call.group->all_reduce(sums, {}).wait();
-    sums.div_(context->saved_data["count"].toDouble() * (share == 0 ? 1 : share));
+    const OperationLabel label(call.number);
+    const at::Tensor local = at::stack({weight_gradient, bias_gradient}).to(at::kDouble);
+    const auto add = [&](const at::Tensor& weighted) {
+      call.group->all_reduce(weighted, {}).wait();
+      return weighted;
+    };
+    const at::Tensor sums = add_weighted(call.weight, local, add).div_(context->saved_data["count"].toDouble());
     variable_list gradients(5);
     if (context->needs_input_grad(0)) {
       gradients[0] = input_gradient(gradient, input, weight, mean, (variance.to(at::kDouble) + eps).rsqrt(), sums);

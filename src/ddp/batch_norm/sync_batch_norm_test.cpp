@@ -1,5 +1,6 @@
 #include "lockstep/ddp/sync_batch_norm.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -392,6 +393,52 @@ TEST(ConvertSyncBatchNorm, ReportsWhatIsNotSupported) {
   EXPECT_THROW(layer(at::randn({4, kChannels})), Error) << "its group is gone";
   layer->eval();
   EXPECT_NO_THROW(layer(at::randn({4, kChannels})));
+}
+
+// Two layers of one shape, of which each rank runs one.
+template <typename Layer>
+struct BranchesImpl : torch::nn::Module {
+  BranchesImpl(const Layer& of_first, const Layer& of_second) : first(of_first), second(of_second) {
+    register_module("first", first);
+    register_module("second", second);
+  }
+  at::Tensor forward(const at::Tensor& x, bool use_first) { return use_first ? first(x) : second(x); }
+  Layer first, second;
+};
+
+TEST(SyncBatchNorm, RanksThatRunDifferentLayersGetAnError) {
+  if (testing::test_backend() != "lockstep")
+    GTEST_SKIP() << "only Lockstep's engine notices that ranks call different operations";
+  const auto train = [](const auto& model, const std::shared_ptr<ProcessGroup>& group) {
+    DistributedDataParallel ddp(model, {.process_group = group, .find_unused_parameters = true});
+    ddp(at::randn({4, kChannels}), group->rank() == 0).pow(3).sum().backward();
+  };
+  const auto made = testing::errors_of_ranks(2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    train(
+        std::make_shared<BranchesImpl<SyncBatchNorm>>(SyncBatchNorm(kChannels, group), SyncBatchNorm(kChannels, group)),
+        group);
+  });
+  const auto converted = testing::errors_of_ranks(2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    using torch::nn::BatchNorm1d;
+    auto model = std::make_shared<BranchesImpl<BatchNorm1d>>(BatchNorm1d(kChannels), BatchNorm1d(kChannels));
+    convert_sync_batchnorm(*model, group);
+    train(model, group);
+  });
+  for (const auto& errors : {made, converted}) {
+    for (const std::string& error : errors) EXPECT_THAT(error, ::testing::HasSubstr("different operations"));
+  }
+}
+
+TEST(SyncBatchNorm, RanksWhoseLossesGoThroughDifferentLayersGetAnError) {
+  if (testing::test_backend() != "lockstep")
+    GTEST_SKIP() << "only Lockstep's engine notices that ranks call different operations";
+  const auto errors = testing::errors_of_ranks(2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    SyncBatchNorm first(kChannels, group), second(kChannels, group);
+    const at::Tensor x = at::randn({4, kChannels});
+    const at::Tensor a = first(x), b = second(x);
+    (group->rank() == 0 ? a : b).pow(3).sum().backward();
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, ::testing::HasSubstr("different operations"));
 }
 
 }  // namespace

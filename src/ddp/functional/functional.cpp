@@ -38,9 +38,18 @@ at::Tensor space_of_rows(const at::Tensor& like, std::int64_t rows) {
   return at::empty(shape, like.options().requires_grad(false));
 }
 
-class AllReduce : public detail::LinearCollective {
+class Collective : public detail::LinearCollective {
  public:
-  AllReduce(Route route, ReduceOp op) : route_(std::move(route)), op_(op) {}
+  explicit Collective(Route route) : route_(std::move(route)) {}
+  int number_of_call() const override { return route_.companion->next_label(); }
+
+ protected:
+  const Route route_;
+};
+
+class AllReduce : public Collective {
+ public:
+  AllReduce(Route route, ReduceOp op) : Collective(std::move(route)), op_(op) {}
   at::Tensor run(const at::Tensor& input) const override {
     at::Tensor result = copy_of(input);
     lockstep::all_reduce(result, route_.reduction(op_));
@@ -49,14 +58,13 @@ class AllReduce : public detail::LinearCollective {
   Adjoint adjoint() const override { return std::make_shared<AllReduce>(route_.backward(), op_); }
 
  private:
-  Route route_;
   ReduceOp op_;
 };
 
 // Divided by the number of ranks if `op` is avg: the adjoint of a reduction with that operation.
-class Broadcast : public detail::LinearCollective {
+class Broadcast : public Collective {
  public:
-  Broadcast(Route route, int root, ReduceOp op) : route_(std::move(route)), root_(root), op_(op) {}
+  Broadcast(Route route, int root, ReduceOp op) : Collective(std::move(route)), root_(root), op_(op) {}
   at::Tensor run(const at::Tensor& input) const override {
     at::Tensor result = route_.is(root_) ? copy_of(input) : space_like(input);
     lockstep::broadcast(result, route_.global(root_), route_.call());
@@ -65,14 +73,13 @@ class Broadcast : public detail::LinearCollective {
   Adjoint adjoint() const override;
 
  private:
-  Route route_;
   int root_;
   ReduceOp op_;
 };
 
-class Reduce : public detail::LinearCollective {
+class Reduce : public Collective {
  public:
-  Reduce(Route route, int root, ReduceOp op) : route_(std::move(route)), root_(root), op_(op) {}
+  Reduce(Route route, int root, ReduceOp op) : Collective(std::move(route)), root_(root), op_(op) {}
   at::Tensor run(const at::Tensor& input) const override {
     at::Tensor result = copy_of(input);
     lockstep::reduce(result, route_.global(root_), route_.reduction(op_));
@@ -81,7 +88,6 @@ class Reduce : public detail::LinearCollective {
   Adjoint adjoint() const override { return std::make_shared<Broadcast>(route_.backward(), root_, op_); }
 
  private:
-  Route route_;
   int root_;
   ReduceOp op_;
 };
@@ -89,9 +95,9 @@ class Reduce : public detail::LinearCollective {
 Adjoint Broadcast::adjoint() const { return std::make_shared<Reduce>(route_.backward(), root_, op_); }
 
 // Along dimension 0; divided by the number of ranks if `op` is avg.
-class AllGather : public detail::LinearCollective {
+class AllGather : public Collective {
  public:
-  AllGather(Route route, ReduceOp op) : route_(std::move(route)), op_(op) {}
+  AllGather(Route route, ReduceOp op) : Collective(std::move(route)), op_(op) {}
   at::Tensor run(const at::Tensor& input) const override {
     at::Tensor result = space_of_rows(input, input.size(0) * route_.size());
     all_gather_into_tensor(result, input, route_.call());
@@ -100,13 +106,12 @@ class AllGather : public detail::LinearCollective {
   Adjoint adjoint() const override;
 
  private:
-  Route route_;
   ReduceOp op_;
 };
 
-class ReduceScatter : public detail::LinearCollective {
+class ReduceScatter : public Collective {
  public:
-  ReduceScatter(Route route, ReduceOp op) : route_(std::move(route)), op_(op) {}
+  ReduceScatter(Route route, ReduceOp op) : Collective(std::move(route)), op_(op) {}
   at::Tensor run(const at::Tensor& input) const override {
     at::Tensor result = space_of_rows(input, input.size(0) / route_.size());
     lockstep::reduce_scatter_tensor(result, input, route_.reduction(op_));
@@ -115,16 +120,15 @@ class ReduceScatter : public detail::LinearCollective {
   Adjoint adjoint() const override { return std::make_shared<AllGather>(route_.backward(), op_); }
 
  private:
-  Route route_;
   ReduceOp op_;
 };
 
 Adjoint AllGather::adjoint() const { return std::make_shared<ReduceScatter>(route_.backward(), op_); }
 
 // From a tensor to a row for each rank, on the root; zeros elsewhere.
-class Gather : public detail::LinearCollective {
+class Gather : public Collective {
  public:
-  Gather(Route route, int root) : route_(std::move(route)), root_(root) {}
+  Gather(Route route, int root) : Collective(std::move(route)), root_(root) {}
   at::Tensor run(const at::Tensor& input) const override {
     std::vector<std::int64_t> shape = input.sizes().vec();
     shape.insert(shape.begin(), route_.size());
@@ -136,13 +140,12 @@ class Gather : public detail::LinearCollective {
   Adjoint adjoint() const override;
 
  private:
-  Route route_;
   int root_;
 };
 
-class Scatter : public detail::LinearCollective {
+class Scatter : public Collective {
  public:
-  Scatter(Route route, int root) : route_(std::move(route)), root_(root) {}
+  Scatter(Route route, int root) : Collective(std::move(route)), root_(root) {}
   at::Tensor run(const at::Tensor& input) const override {
     at::Tensor result = space_like(input.select(0, 0));
     lockstep::scatter(result, route_.is(root_) ? input.detach().unbind(0) : std::vector<at::Tensor>{},
@@ -152,29 +155,25 @@ class Scatter : public detail::LinearCollective {
   Adjoint adjoint() const override { return std::make_shared<Gather>(route_.backward(), root_); }
 
  private:
-  Route route_;
   int root_;
 };
 
 Adjoint Gather::adjoint() const { return std::make_shared<Scatter>(route_.backward(), root_); }
 
-class AllToAll : public detail::LinearCollective {
+class AllToAll : public Collective {
  public:
-  explicit AllToAll(Route route) : route_(std::move(route)) {}
+  explicit AllToAll(Route route) : Collective(std::move(route)) {}
   at::Tensor run(const at::Tensor& input) const override {
     at::Tensor result = space_like(input);
     lockstep::all_to_all_single(result, input, route_.call());
     return result;
   }
   Adjoint adjoint() const override { return std::make_shared<AllToAll>(route_.backward()); }
-
- private:
-  Route route_;
 };
 
-class AllToAllOfSplits : public detail::LinearCollective {
+class AllToAllOfSplits : public Collective {
  public:
-  AllToAllOfSplits(Route route, AllToAllSplits splits) : route_(std::move(route)), splits_(std::move(splits)) {}
+  AllToAllOfSplits(Route route, AllToAllSplits splits) : Collective(std::move(route)), splits_(std::move(splits)) {}
   at::Tensor run(const at::Tensor& input) const override {
     std::int64_t rows = 0;
     for (const std::int64_t split : splits_.output) rows += split;
@@ -187,7 +186,6 @@ class AllToAllOfSplits : public detail::LinearCollective {
   }
 
  private:
-  Route route_;
   AllToAllSplits splits_;
 };
 

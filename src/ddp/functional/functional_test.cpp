@@ -268,5 +268,17 @@ TEST(DifferentiableCollective, AContrastiveLossUnderDdpHasTheGradientOfTheWholeB
   });
 }
 
+TEST(Functional, RanksWhoseLossesUseDifferentCallsGetAnError) {
+  if (testing::test_backend() != "lockstep")
+    GTEST_SKIP() << "only Lockstep's engine notices that ranks call different operations";
+  const auto errors = testing::errors_of_ranks(2, [](const Group& group) {
+    const at::Tensor x = torch::ones({3}).requires_grad_();
+    const at::Tensor a = functional::all_reduce(x, {.group = group});
+    const at::Tensor b = functional::all_reduce(2 * x, {.group = group});
+    (group->rank() == 0 ? a : b).sum().backward();
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("different operations"));
+}
+
 }  // namespace
 }  // namespace lockstep

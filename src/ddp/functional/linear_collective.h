@@ -16,6 +16,8 @@ class LinearCollective {
   virtual at::Tensor run(const at::Tensor& input) const = 0;
   // The map that takes the gradients of the outputs to those of the inputs.
   virtual std::shared_ptr<const LinearCollective> adjoint() const = 0;
+  // Called once for each call on all ranks: a new number, the same on all of them.
+  virtual int number_of_call() const = 0;
 };
 
 // Runs the collective so that autograd records it, whether or not this rank's input requires a gradient: all ranks take

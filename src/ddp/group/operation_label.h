@@ -1,10 +1,11 @@
 // Labels of collectives: on Lockstep's engine, ranks whose operations differ only in their label get a mismatch error.
 //
 // Two models of one shape issue the same operations. A label per model keeps one's gradients from being averaged with
-// the other's if ranks reach them in different orders.
+// the other's if ranks reach them in different orders. The number of the pass is a part of it, so that gradients of
+// different steps are not averaged either.
 #pragma once
 
-#include "lockstep/ddp/process_group.h"
+#include <cstdint>
 
 namespace lockstep::detail {
 
@@ -22,9 +23,7 @@ class OperationLabel {
   int before_;
 };
 
-// A new label, above 0 and the same on all ranks. Collective.
-int agree_on_label(ProcessGroup& group);
-// How many of them this process has taken part in.
-int labels_so_far();
+// `part` of a model: a pass, or one of its tensors. Above 0 for every model above 0.
+int label_of(int model, std::int64_t part);
 
 }  // namespace lockstep::detail

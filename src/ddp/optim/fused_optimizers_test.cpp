@@ -316,6 +316,15 @@ TEST(FusedOptimizers, RefuseWhatTheyCannotUpdate) {
   expect_refused([] { optim::Lion({torch::ones({1})}, optim::LionOptions(-1)); }, "lr is -1");
 }
 
+// Two threads would update the same elements.
+TEST(FusedOptimizers, RefuseParametersThatShareMemory) {
+  at::Tensor first = torch::ones({4, 2}).requires_grad_(), second = torch::ones({4, 2}).requires_grad_();
+  second.set_data(first);
+  first.mutable_grad() = second.mutable_grad() = torch::ones({4, 2});
+  optim::AdamW optimizer({first, second}, 0.1);
+  expect_refused([&] { optimizer.step(); }, "shares memory");
+}
+
 TEST(FusedOptimizers, WithoutGradientsAStepDoesNothing) {
   at::Tensor w = torch::ones({4}).requires_grad_();
   optim::AdamW optimizer({w}, 0.1);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ddp/optim/shared_memory.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::optim::detail {
@@ -136,6 +137,16 @@ double StepPlan::sum_of_squares() {
 }
 
 StepResult StepPlan::prepare(const StepOptions& options) {
+  std::vector<at::Tensor> parameters;
+  for (const Entry& entry : entries_) parameters.push_back(entry.parameter);
+  if (const auto shared = lockstep::detail::find_shared_memory(parameters)) {
+    refuse(
+        parameters[shared->first],
+        fmt::format("shares memory with one of shape {}, which is updated at the same time; give the optimizer one of "
+                    "them, or use torch::optim",
+                    c10::str(parameters[shared->second].sizes())));
+  }
+
   if (!(options.loss_scale > 0) || !(options.max_norm >= 0)) {
     throw Error(
         {StatusCode::invalid_argument,

@@ -13,7 +13,9 @@
 
 #include "base/invalid_argument.h"
 #include "ddp/elastic/running.h"
+#include "ddp/optim/shared_memory.h"
 #include "ddp/snapshot/optimizer_state.h"
+#include "ddp/sync/replicas/replica_state.h"
 #include "ddp/torch_compat.h"
 #include "lockstep/ddp/init.h"
 #include "lockstep/record/phase.h"
@@ -106,6 +108,7 @@ ShardedOptimizer::ShardedOptimizer(ParamGroups groups, std::unique_ptr<torch::op
     }
   }
   if (sizes.empty()) throw_invalid_argument(kName, "there are no parameters");
+  check_memory();
   owners_ = balance_greedily(sizes, group_->size());
   local_ = factory_(groups_of(group_->rank()));
   if (group_->size() > 1) make_parcels();
@@ -135,6 +138,37 @@ void ShardedOptimizer::check_groups() const {
   if (param_groups_.size() == local_->param_groups().size() && parameter_count() == owners_.size()) return;
   throw_invalid_argument(kName,
                          "parameters were added after construction; give all parameter groups to the constructor");
+}
+
+std::vector<at::Tensor> ShardedOptimizer::all_parameters() const {
+  std::vector<at::Tensor> all;
+  for (const OptimizerParamGroup& group : param_groups_)
+    all.insert(all.end(), group.params().begin(), group.params().end());
+  return all;
+}
+
+void ShardedOptimizer::check_memory() const {
+  const auto shared = detail::find_shared_memory(all_parameters());
+  if (!shared) return;
+  throw_invalid_argument(
+      kName,
+      fmt::format("parameters {} and {} share memory, so that two ranks would update it, each in its own way; give "
+                  "one of them only, and let the model use that one twice",
+                  shared->first, shared->second));
+}
+
+// Each rank updates its share for all of them, by the place in the list.
+void ShardedOptimizer::check_same_parameters() {
+  if (std::exchange(compared_, true) || group_->size() == 1) return;
+  NamedTensors named;
+  for (const at::Tensor& parameter : all_parameters())
+    named.emplace_back(fmt::format("parameter {}", named.size()), parameter);
+  try {
+    detail::check_identical(*group_, named, {});
+  } catch (const Error& error) {
+    throw Error(error.status().with_context(
+        "ZeroRedundancyOptimizer: before the first step, all ranks must have the same parameters in the same order"));
+  }
 }
 
 void ShardedOptimizer::make_parcels() {
@@ -167,6 +201,7 @@ void ShardedOptimizer::make_parcels() {
 
 torch::Tensor ShardedOptimizer::step(LossClosure closure) {
   check_groups();
+  check_same_parameters();
   consolidated_.reset();
   torch::Tensor loss;
   if (closure) {

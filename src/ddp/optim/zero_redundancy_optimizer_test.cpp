@@ -300,5 +300,31 @@ TEST(BalanceGreedily, GivesEachRankAboutEquallyMuch) {
   EXPECT_EQ(detail::balance_greedily(sizes, 1), std::vector<int>(6, 0));
 }
 
+TEST(ZeroRedundancyOptimizer, RefusesParametersThatShareMemory) {
+  run_ranks(2, [](const std::shared_ptr<ProcessGroup>& group) {
+    using Zero = ZeroRedundancyOptimizer<torch::optim::SGD>;
+    at::Tensor first = at::ones({4}).requires_grad_(), second = at::ones({4}).requires_grad_();
+    second.set_data(first);
+    EXPECT_THROW(Zero(std::vector<at::Tensor>{first, second}, {0.1}, ZeroOptions{.group = group}), Error);
+    const at::Tensor flat = at::ones({8});
+    at::Tensor head = at::ones({4}).requires_grad_(), tail = at::ones({4}).requires_grad_();
+    head.set_data(flat.narrow(0, 0, 4));
+    tail.set_data(flat.narrow(0, 4, 4));
+    EXPECT_NO_THROW(Zero(std::vector<at::Tensor>{head, tail}, {0.1}, ZeroOptions{.group = group}));
+  });
+}
+
+TEST(ZeroRedundancyOptimizer, RefusesParametersInAnotherOrderOnOneRank) {
+  const auto errors = testing::errors_of_ranks(2, [](const std::shared_ptr<ProcessGroup>& group) {
+    const at::Tensor first = at::full({4}, 1.0).requires_grad_(), second = at::full({4}, 2.0).requires_grad_();
+    std::vector<at::Tensor> parameters{first, second};
+    if (group->rank() == 1) std::swap(parameters[0], parameters[1]);
+    ZeroRedundancyOptimizer<torch::optim::SGD> zero(parameters, {0.1}, ZeroOptions{.group = group});
+    for (const at::Tensor& parameter : parameters) parameter.mutable_grad() = at::ones({4});
+    zero.step();
+  });
+  for (const std::string& error : errors) EXPECT_NE(error.find("in the same order"), std::string::npos) << error;
+}
+
 }  // namespace
 }  // namespace lockstep

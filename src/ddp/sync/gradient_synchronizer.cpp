@@ -6,13 +6,17 @@
 #include <optional>
 #include <unordered_set>
 
+#include "base/log.h"
 #include "ddp/group/operation_label.h"
+#include "ddp/snapshot/optimizer_state.h"
+#include "ddp/sync/model_labels.h"
 #include "ddp/sync/reducer.h"
 #include "ddp/sync/replicas/parameter_watch.h"
 #include "ddp/sync/replicas/replica_state.h"
 #include "ddp/sync/replicas/tensor_broadcast.h"
 #include "ddp/sync/sample_weight.h"
 #include "lockstep/ddp/init.h"
+#include "lockstep/ddp/objects.h"
 
 namespace lockstep {
 
@@ -63,6 +67,9 @@ std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
   return result;
 }
 
+// After an uneven join(), replicas are compared after the first step and after this many.
+constexpr std::int64_t kLastCheckAfterJoin = 8;
+
 }  // namespace
 
 class GradientSynchronizer::Impl {
@@ -85,9 +92,18 @@ class GradientSynchronizer::Impl {
       detail::check_same_model(*group_, parameters_, buffers_);
       detail::broadcast_differing(*group_, all_tensors(), 0);
     }
-    const int label = options_.init_sync ? detail::agree_on_label(*group_) : 0;
+    label_ = group_->next_label();
+    layers_ = std::make_shared<const detail::ModelLabels>(label_, parameters_, buffers_);
     watch_ = std::make_unique<detail::ParameterWatch>(parameters_, buffers_);
-    reducer_ = std::make_unique<detail::Reducer>(group_, trained, options_, label);
+    reducer_ = std::make_unique<detail::Reducer>(group_, trained, options_, label_);
+  }
+
+  ~Impl() {
+    const std::string unfinished = reducer_ ? reducer_->unfinished_pass() : "";
+    if (!unfinished.empty()) {
+      log_error("DistributedDataParallel: the last step was not synchronised, so the replicas may differ: {}",
+                unfinished);
+    }
   }
 
   void check_unchanged(const ModelView& model) const {
@@ -96,6 +112,7 @@ class GradientSynchronizer::Impl {
   }
 
   void before_forward(std::int64_t samples) {
+    const detail::OperationLabel label(operation_label());
     if (!c10::GradMode::is_enabled()) return before_evaluation();
     forward_begin_ = detail::PassClock::Clock::now();
     reducer_->forward_began();
@@ -105,7 +122,9 @@ class GradientSynchronizer::Impl {
     reducer_->follow_accumulators();
     const bool synchronise = reducer_->synchronise() && training_;
     record_ = detail::ForwardRecord{.synchronise = synchronise};
-    weight_.reset();
+    outer_weight_ = detail::sample_weight();
+    outer_model_ = detail::running_model();
+    detail::set_sample_weight(nullptr);
     if (joining_) {
       check_followed(synchronise);
       exchange_presence(true, synchronise);
@@ -117,7 +136,9 @@ class GradientSynchronizer::Impl {
       if (!joining_ && options_.verify_every > 0 && ++forwards_ % options_.verify_every == 0) {
         detail::check_identical(*group_, parameters_, {});
       }
+      check_after_join();
     }
+    detail::set_running_model(layers_);
     buffers_differ_ = true;  // this forward may change them
   }
 
@@ -129,7 +150,11 @@ class GradientSynchronizer::Impl {
     }
     detail::ForwardRecord record = std::move(*record_);
     record_.reset();
-    weight_.reset();
+    detail::set_running_model(outer_model_);
+    // With a weight of its own, the loss that follows has that, too.
+    if (!record.weight) detail::set_sample_weight(outer_weight_);
+    outer_model_.reset();
+    outer_weight_.reset();
     if (!training_) return;
     reducer_->set_scale([this] { return scale(); });
     reducer_->expect_backward(outputs, std::move(record));
@@ -139,7 +164,9 @@ class GradientSynchronizer::Impl {
 
   void join(const std::function<void()>& train_loop, const JoinOptions& options) {
     if (joining_) throw Error({StatusCode::invalid_argument, "join: this rank is inside join() already"});
+    const detail::OperationLabel label(operation_label());
     joining_ = true;
+    uneven_ = false;
     divide_by_active_ = !options.divide_by_initial_world_size;
     throw_early_ = options.throw_on_early_termination;
     ended_early_ = false;
@@ -152,6 +179,9 @@ class GradientSynchronizer::Impl {
         shadow_step();
       }
       detail::TensorBroadcast(*group_, all_tensors()).run(authority_);
+      if (uneven_) sync_optimizers(options.optimizers);
+      passes_at_join_ = reducer_->passes();
+      compare_after_join_ |= uneven_;
     } catch (const std::exception& error) {
       if (!ended_early_) {
         group_->abort(fmt::format("rank {} left join() with an exception: {}", group_->rank(), error.what()));
@@ -163,12 +193,16 @@ class GradientSynchronizer::Impl {
   }
 
   void sync_buffers() {
+    const detail::OperationLabel label(operation_label());
+    reducer_->check_last_pass();
     buffer_broadcast_.run(authority_);
     buffers_differ_ = false;
   }
 
   void verify_in_sync() {
     at::NoGradGuard no_grad;
+    const detail::OperationLabel label(operation_label());
+    reducer_->check_last_pass();
     broadcast_buffers();
     detail::check_identical(*group_, parameters_, options_.broadcast_buffers ? buffers_ : NamedTensors());
   }
@@ -193,7 +227,40 @@ class GradientSynchronizer::Impl {
   }
 
   void broadcast_buffers() {
-    if (options_.broadcast_buffers) sync_buffers();
+    if (!options_.broadcast_buffers) return;
+    buffer_broadcast_.run(authority_);
+    buffers_differ_ = false;
+  }
+
+  // Of what is issued outside of passes.
+  int operation_label() const { return detail::label_of(label_, 0); }
+
+  // The optimizers of ranks that left the loop early made fewer steps. A rank that made all of them has their state.
+  void sync_optimizers(const std::vector<std::reference_wrapper<torch::optim::Optimizer>>& optimizers) {
+    for (torch::optim::Optimizer& optimizer : optimizers) {
+      const bool source = group_->rank() == authority_;
+      const std::string state = broadcast_object(source ? checkpoint::optimizer_to_bytes(optimizer) : "",
+                                                 group_->global_rank(authority_), {.group = group_});
+      if (!source) checkpoint::optimizer_from_bytes(optimizer, state);
+    }
+  }
+
+  // Optimizers with a state, and learning rates, that are not the same on all ranks after a join() make replicas
+  // diverge from the first step on.
+  void check_after_join() {
+    if (!compare_after_join_ || active_ < group_->size()) return;
+    const std::int64_t steps = reducer_->passes() - passes_at_join_;
+    if (steps != 1 && steps != kLastCheckAfterJoin) return;
+    compare_after_join_ = steps != kLastCheckAfterJoin;
+    try {
+      detail::check_identical(*group_, parameters_, {});
+    } catch (const Error& error) {
+      throw Error(error.status().with_context(fmt::format(
+          "rank {}: the replicas have diverged since a join() in which ranks made different numbers of steps, so their "
+          "optimizers or learning rates differ. Name the optimizers in JoinOptions::optimizers, and count steps that "
+          "are the same on all ranks for schedules",
+          group_->rank())));
+    }
   }
 
   // Every rank takes part. One on which a graph waits for its backward keeps its own buffers, which the graph may need:
@@ -206,7 +273,7 @@ class GradientSynchronizer::Impl {
 
   // Ranks that have left join()'s loop make one pass for each forward.
   void check_followed(bool synchronise) const {
-    if (!synchronise || active_ == group_->size() || !reducer_->awaits_backward()) return;
+    if (!synchronise || active_ == group_->size() || !reducer_->awaits_synchronisation()) return;
     throw Error({StatusCode::invalid_argument,
                  fmt::format("rank {}: join: another rank has no more data, and takes part with one forward for each "
                              "backward; this is the second forward before a backward. Pass both inputs to one forward",
@@ -215,6 +282,9 @@ class GradientSynchronizer::Impl {
 
   // The first forward without gradients after training: all ranks are to evaluate with the same statistics.
   void before_evaluation() {
+    if (const std::string unfinished = reducer_->unfinished_pass(); !unfinished.empty()) {
+      log_warn("the last step was not synchronised, so the replicas may differ: {}", unfinished);
+    }
     if (!options_.broadcast_buffers || !buffers_differ_ || buffer_broadcast_.empty() || joining_) return;
     try {
       take_buffers();
@@ -251,13 +321,13 @@ class GradientSynchronizer::Impl {
                    "set_sample_count() before it"});
     }
     record_->carry = static_cast<double>(group_->size()) / active_;
-    record_->weight = [count = count_samples(samples), world = group_->size()] {
-      count->counted.wait();
-      const auto total = static_cast<double>(count->total.item<std::int64_t>());
-      return total > 0 ? static_cast<double>(count->mine) * world / total : 0.0;
-    };
-    weight_ = std::make_shared<const std::function<double()>>(record_->weight);
-    detail::set_sample_weight(weight_);
+    record_->weight =
+        std::make_shared<const std::function<double()>>([count = count_samples(samples), world = group_->size()] {
+          count->counted.wait();
+          const auto total = static_cast<double>(count->total.item<std::int64_t>());
+          return total > 0 ? static_cast<double>(count->mine) * world / total : 0.0;
+        });
+    detail::set_sample_weight(record_->weight);
   }
 
   // The factor for this rank's gradients in a pass. Samples are weighted before that.
@@ -281,6 +351,7 @@ class GradientSynchronizer::Impl {
     }
     if (count == 0) return false;
     active_ = count;
+    if (count < group_->size()) uneven_ = true;
     authority_ = lowest;
     reducer_->set_authority(lowest);
     return true;
@@ -314,6 +385,8 @@ class GradientSynchronizer::Impl {
   const std::shared_ptr<ProcessGroup> group_;
   const NamedTensors parameters_;
   const NamedTensors buffers_;
+  int label_ = 0;
+  std::shared_ptr<const detail::ModelLabels> layers_;
   std::unique_ptr<detail::ParameterWatch> watch_;
   std::unique_ptr<detail::Reducer> reducer_;
 
@@ -323,8 +396,10 @@ class GradientSynchronizer::Impl {
   // The forward that runs.
   detail::PassClock::Clock::time_point forward_begin_{};
   std::optional<detail::ForwardRecord> record_;
-  detail::SampleWeight weight_;  // the record's, for layers
-  bool training_ = true;         // its parameters are not frozen
+  // What was set when it began: it may run inside another model's forward.
+  detail::SampleWeight outer_weight_;
+  std::shared_ptr<const detail::ModelLabels> outer_model_;
+  bool training_ = true;  // its parameters are not frozen
   std::int64_t forwards_ = 0;
   std::int64_t next_samples_ = -1;
 
@@ -332,6 +407,9 @@ class GradientSynchronizer::Impl {
   bool divide_by_active_ = false;
   bool throw_early_ = false;
   bool ended_early_ = false;
+  bool uneven_ = false;              // ranks have made different numbers of steps in this join()
+  bool compare_after_join_ = false;  // or in an earlier one: check_after_join()
+  std::int64_t passes_at_join_ = 0;  // when the latest one ended
   bool others_synchronise_ = false;
   int active_;         // how many ranks still train
   int authority_ = 0;  // the first of them

@@ -84,4 +84,74 @@ std::string gradient_error(const DdpOptions& options, const std::string& name, c
   return {};
 }
 
+std::string half_done_error(int rank) {
+  return fmt::format(
+      "rank {}: the last backward() ended with an exception after gradients had arrived, so this rank's gradients are "
+      "incomplete and the other ranks wait for them. The training cannot continue; see that exception for the reason",
+      rank);
+}
+
+std::string no_output_error(int rank) {
+  return fmt::format(
+      "rank {}: no output of this forward needs a gradient, so its backward could not be synchronised. Return every "
+      "tensor that the loss depends on (GradientSynchronizer: pass them to after_forward()); evaluate under "
+      "torch::NoGradGuard",
+      rank);
+}
+
+std::string foreign_gradient_error(const std::string& name) {
+  return fmt::format(
+      "DistributedDataParallel: parameter \"{}\" got a gradient from a backward without a forward through DDP, which "
+      "cannot be averaged. Call ddp(input) or ddp->forward(input) instead of the module's own forward "
+      "(GradientSynchronizer: before_forward() and after_forward()). A term that is the same on all ranks, such as a "
+      "penalty on the weights, belongs to the loss of the forward, or under no_sync()",
+      name);
+}
+
+std::string nothing_to_average_error(int rank) {
+  return fmt::format(
+      "rank {}: no parameter got a gradient in the last backward, so this rank has nothing to average and the other "
+      "ranks wait for it. If the loss does not always depend on the parameters, set DdpOptions::find_unused_parameters",
+      rank);
+}
+
+std::string early_gradient_error(int rank) {
+  return fmt::format(
+      "rank {}: DdpOptions::sample_weighted: a parameter got a gradient before this backward reached the outputs of "
+      "forward(), so that gradient was not weighted. Let forward() use all layers and return what the loss is computed "
+      "from",
+      rank);
+}
+
+std::string unweighted_error(int rank) {
+  return fmt::format(
+      "rank {}: DdpOptions::sample_weighted: this backward did not go through the outputs of forward(), so its "
+      "gradients "
+      "could not be weighted. Compute the loss from what forward() returned",
+      rank);
+}
+
+std::string unequal_weights_error(int rank, double first, double second) {
+  return fmt::format(
+      "DdpOptions::sample_weighted: this backward goes through two forwards in which rank {} has different shares of "
+      "the "
+      "samples ({:.6g} and {:.6g} of the average), so its gradients cannot be weighted. Pass equally large batches to "
+      "both, or call backward() for each",
+      rank, first, second);
+}
+
+std::string mismatch_context(int rank, bool caught, bool several_models) {
+  if (caught) {
+    return fmt::format(
+        "DistributedDataParallel: a backward() of rank {} ended with an exception that the program caught, so this "
+        "rank "
+        "is one step behind the others. Leave the training loop if a step fails on one rank",
+        rank);
+  }
+  if (!several_models) return "";
+  return "DistributedDataParallel: this process has several models. If one loss depends on two of them, and ranks may "
+         "reach them in different orders (unused outputs or parameters), give each a group of its own: "
+         "{.process_group = new_group(...)}";
+}
+
 }  // namespace lockstep::detail

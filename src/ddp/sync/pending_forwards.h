@@ -7,9 +7,10 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <vector>
+
+#include "ddp/sync/sample_weight.h"
 
 namespace lockstep::detail {
 
@@ -19,8 +20,8 @@ struct ForwardRecord {
   std::vector<std::size_t> unused = {};
   // Hooks on its outputs hold the record. False if it has no output that can carry a hook.
   bool hooked = true;
-  // The factor of this rank's gradients; null: 1. May wait for the other ranks' numbers of samples.
-  std::function<double()> weight = nullptr;
+  // The factor of this rank's gradients; null: 1.
+  SampleWeight weight = nullptr;
   // With a weight, inside join(): the factor of what was averaged before, which ranks without data do not bring again.
   double carry = 1;
 };
@@ -41,7 +42,8 @@ class PendingForwards {
   Mode mode() const;
   // Parameters that none of these forwards used, ascending.
   std::vector<std::size_t> unused() const;
-  // True while a forward whose gradients are to be averaged waits for its backward.
+  // True while a forward waits for its backward; and one whose gradients are to be averaged.
+  bool any() const { return !candidates().empty(); }
   bool synchronising() const;
 
   // True if any of them has a weight.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ddp/group/operation_label.h"
+#include "ddp/sync/backward_ends.h"
 #include "ddp/sync/buckets/exclusive_memory.h"
 #include "ddp/sync/buckets/gradient_order.h"
 #include "ddp/sync/pass_errors.h"
@@ -24,11 +25,15 @@ std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
 
 }  // namespace
 
+// Counts reducers, in the order in which they were made.
+std::atomic<std::uint64_t> Reducer::made{0};
+
 Reducer::Reducer(std::shared_ptr<ProcessGroup> group, NamedTensors parameters, const DdpOptions& options, int label)
     : group_(std::move(group)),
       parameters_(std::move(parameters)),
       options_(options),
       label_(label),
+      number_(++made),
       buckets_(group_, tensors_of(parameters_), options, clock_),
       stragglers_(
           group_, clock_->steps(), [this](std::size_t bucket) { return describe_bucket(bucket); },
@@ -85,24 +90,37 @@ void Reducer::fail(const std::string& message) {
 
 void Reducer::check_last_pass() {
   std::lock_guard lock(mutex_);
-  if (in_backward_) {  // autograd calls no end_of_backward() after an exception
-    const bool half_done = tracker_->state() != ReadyTracker::State::idle || weights_.active() ||
-                           (!static_.known() && static_.any_arrived());
-    leave_backward();
-    if (half_done) {
-      fail(fmt::format(
-          "rank {}: the last backward() ended with an exception after gradients had arrived, so this rank's "
-          "gradients are incomplete and the other ranks wait for them. The training cannot continue; see "
-          "that exception for the reason",
-          group_->rank()));
-    }
-  }
+  check_backwards();
   pending_.forget_reached();  // by an inner derivative that threw
   if (tracker_->state() != ReadyTracker::State::idle) {
     fail(unfinished_pass_error(options_, group_->rank(), parameters_, tracker_->missing(), passes_since_forward_ > 0));
   }
   throw_if_error(group_->health());
 }
+
+std::string Reducer::unfinished_pass() {
+  std::lock_guard lock(mutex_);
+  if (in_backward_ || half_done_ || tracker_->state() == ReadyTracker::State::idle) return "";
+  return unfinished_pass_error(options_, group_->rank(), parameters_, tracker_->missing(), passes_since_forward_ > 0);
+}
+
+void Reducer::check_backwards() {
+  if (!half_done_) return;
+  fail(half_done_error(group_->rank()));
+}
+
+// The program may catch the exception and continue.
+void Reducer::abandon_backward() noexcept {
+  std::lock_guard lock(mutex_);
+  if (!in_backward_) return;
+  half_done_ |= tracker_->state() != ReadyTracker::State::idle || (weights_.active() && arrived_) ||
+                (!static_.known() && static_.any_arrived());
+  // The other ranks finish this pass, or wait for this rank in it: its next one is not theirs.
+  if (reached_outputs_ && pending_.mode() == PendingForwards::Mode::synchronise) ++failed_;
+  leave_backward();
+}
+
+int Reducer::pass_label() const { return label_of(label_, logging_.steps + failed_); }
 
 void Reducer::check_gradient(std::size_t index, const at::Tensor& incoming) const {
   const auto& [name, parameter] = parameters_[index];
@@ -117,11 +135,7 @@ void Reducer::expect_backward(const std::vector<at::Tensor>& outputs, ForwardRec
   std::lock_guard lock(mutex_);
   const auto needs_gradient = [](const at::Tensor& output) { return output.requires_grad(); };
   if (record.synchronise && std::none_of(outputs.begin(), outputs.end(), needs_gradient)) {
-    refuse(fmt::format(
-        "rank {}: no output of this forward needs a gradient, so its backward could not be synchronised. Return every "
-        "tensor that the loss depends on (GradientSynchronizer: pass them to after_forward()); evaluate under "
-        "torch::NoGradGuard",
-        group_->rank()));
+    refuse(no_output_error(group_->rank()));
   }
   clock_->forward_ended();
   passes_since_forward_ = 0;
@@ -148,17 +162,29 @@ void Reducer::expect_backward(const std::vector<at::Tensor>& outputs, ForwardRec
 
 bool Reducer::awaits_backward() {
   std::lock_guard lock(mutex_);
+  return pending_.any();
+}
+
+bool Reducer::awaits_synchronisation() {
+  std::lock_guard lock(mutex_);
   return pending_.synchronising();
 }
 
 void Reducer::begin_backward() {
   if (in_backward_) return;
+  check_backwards();
+  const std::weak_ptr<int> alive = alive_;
+  BackwardEnds::add(
+      number_,
+      [this, alive] {
+        if (!alive.expired()) end_of_backward();
+      },
+      [this, alive] {
+        if (!alive.expired()) abandon_backward();
+      });
   in_backward_ = true;
   fills_all_ = compat::backward_fills_all_gradients();
   buckets_.open_memory();
-  compat::at_end_of_backward([this, alive = std::weak_ptr<int>(alive_)] {
-    if (!alive.expired()) end_of_backward();
-  });
 }
 
 void Reducer::leave_backward() {
@@ -176,22 +202,16 @@ void Reducer::on_output(const PendingForwards::Record& record) {
   begin_backward();
   reached_outputs_ = true;
   if (!record->weight) return;
-  const double weight = record->weight();
+  const double weight = (*record->weight)();
   if (!weighted_) {
+    if (arrived_) {
+      throw Error({StatusCode::invalid_argument, early_gradient_error(group_->rank())});
+    }
     weighted_ = true;
     weights_.begin(weight, averaged_ ? record->carry : 1);
-    // For segments that run again in backward; kept by the backward, also if that throws.
-    const auto running = std::make_shared<const std::function<double()>>(record->weight);
-    compat::at_end_of_backward([running] {});
-    set_sample_weight(running);
+    set_sample_weight(record->weight);  // for segments that run again in backward
   } else if (weight != weights_.weight()) {
-    throw Error(
-        {StatusCode::invalid_argument,
-         fmt::format(
-             "DdpOptions::sample_weighted: this backward goes through two forwards in which rank {} has different "
-             "shares of the samples ({:.6g} and {:.6g} of the average), so its gradients cannot be weighted. "
-             "Pass equally large batches to both, or call backward() for each",
-             group_->rank(), weights_.weight(), weight)});
+    throw Error({StatusCode::invalid_argument, unequal_weights_error(group_->rank(), weights_.weight(), weight)});
   }
 }
 
@@ -216,19 +236,12 @@ bool Reducer::is_to_be_averaged(std::size_t index) const {
   }
   if (tracker_->state() == ReadyTracker::State::collecting) return true;  // the rest of a loss in two parts
   if (!synchronise()) return false;
-  throw Error(
-      {StatusCode::invalid_argument,
-       fmt::format(
-           "DistributedDataParallel: parameter \"{}\" got a gradient from a backward without a forward through "
-           "DDP, which cannot be averaged. Call ddp(input) or ddp->forward(input) instead of the module's own "
-           "forward (GradientSynchronizer: before_forward() and after_forward()). A term that is the same on "
-           "all ranks, such as a penalty on the weights, belongs to the loss of the forward, or under no_sync()",
-           parameters_[index].first)});
+  throw Error({StatusCode::invalid_argument, foreign_gradient_error(parameters_[index].first)});
 }
 
 void Reducer::on_gradient(std::size_t index, const at::Tensor& incoming) {
   std::lock_guard lock(mutex_);
-  const OperationLabel label(label_);
+  const OperationLabel label(pass_label());
   const bool average = is_to_be_averaged(index);
   begin_backward();
   arrived_ = true;
@@ -238,6 +251,10 @@ void Reducer::on_gradient(std::size_t index, const at::Tensor& incoming) {
   if (average || weights_.active()) check_gradient(index, incoming);
   if (weights_.active()) weights_.arrived(index, is_exclusive(parameters_[index].second.grad(), incoming));
   if (!average) {
+    if (options_.static_graph && static_.known() && !used_.anywhere(index)) {
+      throw Error(
+          {StatusCode::invalid_argument, surplus_gradient_error(options_, parameters_[index].first, /*skipped=*/true)});
+    }
     averaged_ = false;
     return keep_apart(index, incoming);
   }
@@ -265,12 +282,12 @@ void Reducer::keep_apart(std::size_t index, const at::Tensor& incoming) {
   at::Tensor& gradient = const_cast<at::Tensor&>(parameters_[index].second).mutable_grad();
   at::NoGradGuard no_grad;
   if (!gradient.defined() || gradient.layout() != at::kStrided || gradient.requires_grad()) return;
-  if (shares_memory(gradient, incoming) && !buckets_.is_view(index, gradient)) gradient = gradient.clone();
+  if (took_over_shared_memory(gradient, incoming)) gradient = gradient.clone();
 }
 
 void Reducer::end_of_backward() {
   std::lock_guard lock(mutex_);
-  const OperationLabel label(label_);
+  const OperationLabel label(pass_label());
   struct Leave {
     Reducer& reducer;
     ~Leave() { reducer.leave_backward(); }
@@ -278,10 +295,7 @@ void Reducer::end_of_backward() {
   const bool unweighed = arrived_ && !weighted_ && pending_.weighted();
   weights_.end();
   if (unweighed) {
-    fail(fmt::format(
-        "rank {}: DdpOptions::sample_weighted: this backward did not go through the outputs of forward(), so "
-        "its gradients could not be weighted. Compute the loss from what forward() returned",
-        group_->rank()));
+    fail(unweighted_error(group_->rank()));
   }
   try {
     finish_backward();
@@ -300,11 +314,9 @@ void Reducer::end_of_backward() {
 // Models of one group share the order of its operations, in which ranks reach them.
 void Reducer::rethrow_mismatch(const std::exception& error) const {
   const auto* ours = dynamic_cast<const Error*>(&error);
-  if (ours == nullptr || ours->code() != StatusCode::mismatch || labels_so_far() <= 1) return;
-  throw Error(ours->status().with_context(
-      "DistributedDataParallel: this process has several models. If one loss depends on two of them, and ranks may "
-      "reach them in different orders (unused outputs or parameters), give each a group of its own: "
-      "{.process_group = new_group(...)}"));
+  if (ours == nullptr || ours->code() != StatusCode::mismatch) return;
+  const std::string reason = mismatch_context(group_->rank(), failed_ > 0, group_->label_count() > 1);
+  if (!reason.empty()) throw Error(ours->status().with_context(reason));
 }
 
 // Finishes the pass if this backward has ended it.
@@ -337,11 +349,7 @@ void Reducer::finish_backward() {
     reduce_all_now(options_.find_unused_parameters && !options_.static_graph, Contribution::gradient);
     return finish_pass(true);
   }
-  fail(fmt::format(
-      "rank {}: no parameter got a gradient in the last backward, so this rank has nothing to average and the "
-      "other ranks wait for it. If the loss does not always depend on the parameters, set "
-      "DdpOptions::find_unused_parameters",
-      group_->rank()));
+  fail(nothing_to_average_error(group_->rank()));
 }
 
 // ---- a pass
@@ -359,12 +367,14 @@ void Reducer::begin_pass(Contribution unused) {
 
 void Reducer::put(std::size_t index, Contribution contribution, const at::Tensor& incoming) {
   if (!buckets_.reduces()) return keep_apart(index, incoming);
-  if (contribution == Contribution::zero) return buckets_.put(index, {}, /*borrow=*/false);
+  if (contribution == Contribution::zero) return buckets_.put(index, {}, {});
   // By reference: another handle would count as one of the program's.
   const at::Tensor& gradient = parameters_[index].second.grad();
   // A parameter that this backward did not use contributes what it had accumulated, as on the other ranks. It is
   // copied, because it must not change if no rank used the parameter.
-  buckets_.put(index, gradient, gradient.defined() && used_.here(index) && is_exclusive(gradient, incoming));
+  buckets_.put(index, gradient,
+               {.borrow = gradient.defined() && used_.here(index) && is_exclusive(gradient, incoming),
+                .keep = took_over_shared_memory(gradient, incoming)});
 }
 
 void Reducer::launch_ready() {
@@ -389,7 +399,7 @@ void Reducer::reduce_all_now(bool exchange_used, Contribution contribution) {
 
 void Reducer::shadow_pass() {
   std::lock_guard lock(mutex_);
-  const OperationLabel label(label_);
+  const OperationLabel label(pass_label());
   used_.reset();
   const bool learns = options_.static_graph && !static_.known();
   reduce_all_now(learns || (options_.find_unused_parameters && !options_.static_graph), Contribution::zero);
@@ -418,7 +428,7 @@ void Reducer::finish_pass(bool keep_gradients) {
 
 StragglerReport Reducer::stragglers() {
   std::lock_guard lock(mutex_);
-  const OperationLabel label(label_);
+  const OperationLabel label(label_of(label_, 0));
   return stragglers_.compare();
 }
 

@@ -15,6 +15,7 @@
 // the order that was observed.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -58,8 +59,13 @@ class Reducer {
   void follow_accumulators();
   // After a forward: what the loss may depend on. Throws if nothing there needs a gradient.
   void expect_backward(const std::vector<at::Tensor>& outputs, ForwardRecord record);
-  // True while a forward whose gradients are to be averaged waits for its backward.
+  // True while a forward waits for its backward; and one whose gradients are to be averaged.
   bool awaits_backward();
+  bool awaits_synchronisation();
+  // How many passes this rank has finished.
+  std::int64_t passes() const { return logging_.steps; }
+  // What check_last_pass() would report; empty if nothing.
+  std::string unfinished_pass();
   // Called at the first gradient of a pass: the factor for this rank's gradients before they are averaged.
   void set_scale(std::function<double()> scale) { scale_of_pass_ = std::move(scale); }
   // The rank whose order of gradients counts when buckets are rebuilt.
@@ -79,10 +85,13 @@ class Reducer {
   void on_gradient(std::size_t index, const at::Tensor& incoming);
   void end_of_backward();
 
+  static std::atomic<std::uint64_t> made;
   // One backward.
   void look_at_output(const PendingForwards::Record& record);
   void begin_backward();
   void leave_backward();
+  void abandon_backward() noexcept;
+  void check_backwards();
   bool is_to_be_averaged(std::size_t index) const;
   void check_gradient(std::size_t index, const at::Tensor& incoming) const;
   void keep_apart(std::size_t index, const at::Tensor& incoming);
@@ -102,6 +111,7 @@ class Reducer {
   void assign_buckets(const std::vector<std::size_t>& order);
   void rebuild();
   void log_pass();
+  int pass_label() const;
   std::string describe_bucket(std::size_t bucket) const;
   [[noreturn]] void fail(const std::string& message);
 
@@ -110,6 +120,7 @@ class Reducer {
   const NamedTensors parameters_;
   const DdpOptions options_;
   const int label_;
+  const std::uint64_t number_;  // by which the models of one loss are finished in the same order on all ranks
 
   std::mutex mutex_;
   // Everything below is guarded by mutex_ while a backward runs.
@@ -135,6 +146,8 @@ class Reducer {
   bool reached_outputs_ = false;  // by this backward
   bool arrived_ = false;          // a gradient, in this backward
   bool weighted_ = false;         // weights_ has begun, in this backward
+  bool half_done_ = false;        // a backward threw after gradients had arrived
+  std::int64_t failed_ = 0;       // backwards that threw before, and that other ranks may have finished
   bool averaged_ = true;          // nothing was accumulated since the last pass
 
   // Of the pass.

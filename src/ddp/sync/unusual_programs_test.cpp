@@ -227,6 +227,26 @@ TEST(DdpWrappers, TwoModelsInOneLossMayBeReachedInAnyOrderOnTheirOwnGroups) {
   });
 }
 
+// At the end of the first backward, each model exchanges the order of its buckets.
+TEST(DdpWrappers, ModelsOfOneLossAreFinishedInOneOrder) {
+  run_ranks(2, [](const Group& group) {
+    const std::vector<int> ranks = {0, 1};
+    torch::nn::Linear first(4, 3), second(4, 3);
+    DistributedDataParallel a(first, {.process_group = group});
+    DistributedDataParallel b(second, {.process_group = group->new_group(ranks, "second model")});
+    for (int step = 0; step < 3; ++step) {
+      clear_gradients(first->parameters());
+      clear_gradients(second->parameters());
+      at::Tensor loss = a(rank_batch(group)).sum();
+      loss = loss + b(rank_batch(group)).sum();
+      const at::Tensor last = a(rank_batch(group)).sum();
+      // Backward begins at what was computed last.
+      (group->rank() == 0 ? loss + last : loss).backward();
+      EXPECT_TRUE(is_everywhere(second->weight.grad(), 1.5)) << second->weight.grad();
+    }
+  });
+}
+
 TEST(DdpWrappers, TwoModelsOnOneGroupThatAreReachedInDifferentOrdersAreAnError) {
   if (test_backend() != "lockstep")
     GTEST_SKIP() << "only Lockstep's engine notices that ranks call different operations";

@@ -1,7 +1,5 @@
 #include "ddp/sync/weighted_gradients.h"
 
-#include "ddp/sync/buckets/exclusive_memory.h"
-
 namespace lockstep::detail {
 
 namespace {
@@ -13,13 +11,14 @@ at::Tensor weighed(const at::Tensor& gradient, double weight, bool exclusive) {
   return exclusive ? gradient.mul_(weight) : gradient * weight;
 }
 
-at::Tensor sum(const at::Tensor& before, const at::Tensor& gradient, double weight) {
-  if (weight == 0) return before;
-  if (before.element_size() < 4) {
-    const at::Tensor exact = before.to(at::kFloat).add_(gradient.to(at::kFloat), weight);
-    return shares_memory(before) ? exact.to(before.scalar_type()) : before.copy_(exact);
+// Into the memory of `before`, as autograd adds to a gradient that exists: the program may share it.
+void add(at::Tensor& before, const at::Tensor& gradient, double weight) {
+  if (weight == 0) return;
+  if (before.element_size() >= 4) {
+    before.add_(gradient, weight);
+  } else {
+    before.copy_(before.to(at::kFloat).add_(gradient.to(at::kFloat), weight));
   }
-  return shares_memory(before) ? at::add(before, gradient, weight) : before.add_(gradient, weight);
 }
 
 }  // namespace
@@ -35,7 +34,7 @@ void WeightedGradients::begin(double weight, double carry) {
     sums_[i] = std::move(parameters_[i].mutable_grad());
     parameters_[i].mutable_grad() = at::Tensor();
     aside_[i] = 1;
-    if (carry != 1 && sums_[i].defined()) sums_[i] = weighed(sums_[i], carry, !shares_memory(sums_[i]));
+    if (carry != 1 && sums_[i].defined()) sums_[i].copy_(weighed(sums_[i], carry, /*exclusive=*/false));
   }
 }
 
@@ -44,7 +43,11 @@ void WeightedGradients::arrived(std::size_t parameter, bool exclusive) {
   at::NoGradGuard no_grad;
   at::Tensor& gradient = parameters_[parameter].mutable_grad();
   at::Tensor& sum_so_far = sums_[parameter];
-  sum_so_far = sum_so_far.defined() ? sum(sum_so_far, gradient, weight_) : weighed(gradient, weight_, exclusive);
+  if (sum_so_far.defined()) {
+    add(sum_so_far, gradient, weight_);
+  } else {
+    sum_so_far = weighed(gradient, weight_, exclusive);
+  }
   gradient = at::Tensor();
   aside_[parameter] = 1;
 }

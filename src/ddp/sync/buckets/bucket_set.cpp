@@ -87,14 +87,16 @@ void BucketSet::close_memory() {
 void BucketSet::begin(double scale) {
   scale_ = scale;
   launches_.assign(buckets_.size(), {});
+  keep_.assign(parameters_.size(), 0);
   in_place_bytes_ = copied_bytes_ = 0;
 }
 
-void BucketSet::put(std::size_t parameter, const at::Tensor& gradient, bool borrow) {
+void BucketSet::put(std::size_t parameter, const at::Tensor& gradient, const Use& use) {
   at::NoGradGuard no_grad;
+  keep_[parameter] = use.keep ? 1 : 0;
   const Place place = places_[parameter];
   Bucket& bucket = buckets_[place.bucket];
-  bucket.put(place.slot, gradient, scale_, borrow ? Bucket::Memory::the_gradients : Bucket::Memory::own);
+  bucket.put(place.slot, gradient, scale_, use.borrow ? Bucket::Memory::the_gradients : Bucket::Memory::own);
   if (!bucket.alone() || !gradient.defined()) return;
   if (!bucket.in_place(0, gradient)) {
     copied_bytes_ += bucket.bytes();
@@ -161,7 +163,7 @@ void BucketSet::hand_out(const UsedParameters& used) {
     if (bucket.in_place(slot, gradient)) continue;
     if (views_) {
       gradient = bucket.reduced(slot);
-    } else if (gradient.defined() && !shares_memory(gradient)) {
+    } else if (gradient.defined() && gradient.has_storage() && keep_[index] == 0) {
       gradient.copy_(bucket.reduced(slot));
     } else {
       gradient = bucket.reduced(slot).clone();
@@ -172,10 +174,6 @@ void BucketSet::hand_out(const UsedParameters& used) {
 void BucketSet::release() {
   for (Bucket& bucket : buckets_) bucket.release();
   launches_.clear();
-}
-
-bool BucketSet::is_view(std::size_t parameter, const at::Tensor& gradient) const {
-  return views_ && buckets_[places_[parameter].bucket].owns(gradient);
 }
 
 }  // namespace lockstep::detail

@@ -41,7 +41,12 @@ class BucketSet {
   // False if gradients stay as they are: one rank, no hook.
   bool reduces() const { return group_->size() > 1 || hook_ || scale_ != 1; }
   // Adds a parameter's gradient to the pass; undefined: zero. `borrow`: a large one may be reduced in its own memory.
-  void put(std::size_t parameter, const at::Tensor& gradient, bool borrow);
+  // `keep`: its memory must stay as it is, so the parameter gets another gradient.
+  struct Use {
+    bool borrow = false;
+    bool keep = false;
+  };
+  void put(std::size_t parameter, const at::Tensor& gradient, const Use& use);
   // Launches a bucket's reduction. All its gradients must have been put; in the same order on all ranks.
   void start(std::size_t bucket);
   // Waits for all buckets. Throws what an operation or the hook throws.
@@ -50,8 +55,6 @@ class BucketSet {
   void hand_out(const UsedParameters& used);
   void release();
 
-  // True if the parameter's gradient is a view of its bucket (gradient_as_bucket_view).
-  bool is_view(std::size_t parameter, const at::Tensor& gradient) const;
   // Of the last pass: bytes that were reduced without any copy, and of large gradients that had to be copied.
   std::int64_t in_place_bytes() const { return in_place_bytes_; }
   std::int64_t copied_bytes() const { return copied_bytes_; }
@@ -81,6 +84,7 @@ class BucketSet {
   BucketPlan plan_;
   std::vector<Bucket> buckets_;
   std::vector<Place> places_;  // per parameter
+  std::vector<char> keep_;     // per parameter, of the pass: Use::keep
 
   double scale_ = 1;
   std::vector<Launch> launches_;

@@ -25,6 +25,10 @@ bool shares_memory(const at::Tensor& gradient, const at::Tensor& incoming) {
   return static_cast<std::size_t>(gradient.storage().use_count()) != known;
 }
 
+bool took_over_shared_memory(const at::Tensor& gradient, const at::Tensor& incoming) {
+  return incoming.defined() && share_storage(gradient, incoming) && shares_memory(gradient, incoming);
+}
+
 bool is_exclusive(const at::Tensor& gradient, const at::Tensor& incoming) {
   return gradient.use_count() == 1 && !shares_memory(gradient, incoming);
 }

@@ -16,6 +16,11 @@ namespace lockstep::detail {
 // the hook runs; undefined outside of it.
 bool shares_memory(const at::Tensor& gradient, const at::Tensor& incoming = {});
 
+// True if autograd has just taken over `incoming` as .grad, and its memory is shared: writing to it would change
+// another tensor. If .grad existed before, autograd has added to it, as the program expects of whatever shares its
+// memory.
+bool took_over_shared_memory(const at::Tensor& gradient, const at::Tensor& incoming);
+
 // True if `gradient` can be changed while backward runs without anything noticing: there is not even another handle.
 bool is_exclusive(const at::Tensor& gradient, const at::Tensor& incoming = {});
 
