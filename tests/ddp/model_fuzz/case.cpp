@@ -127,6 +127,7 @@ std::string describe(const Case& item) {
   add(training.backward_twice, "two backwards over one graph");
   add(training.zero == Zero::none, "gradients never zeroed");
   add(training.zero == Zero::in_place, "gradients zeroed in place");
+  add(training.zero == Zero::in_own_memory, "gradients in memory of the program");
   add(training.keep_gradients, "gradients kept");
   add(training.evaluate, "evaluation");
   add(training.mean_loss, "mean loss");

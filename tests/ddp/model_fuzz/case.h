@@ -121,7 +121,7 @@ struct Options {
   std::int64_t hook_start = 1000;  // power_sgd's start_iteration, post_local_sgd's start_step
 };
 
-enum class Zero { none, to_undefined, in_place };
+enum class Zero { none, to_undefined, in_place, in_own_memory };  // the last: views of memory of the program
 
 struct Training {
   int world = 2;

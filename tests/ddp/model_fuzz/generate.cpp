@@ -47,7 +47,8 @@ Training generate_training(Random& random, const Model& model, bool large) {
   training.micro_batches = random.chance(20) ? random.between(2, 3) : 1;
   training.forwards = random.chance(8) ? 2 : 1;
   training.backward_twice = random.chance(8);
-  training.zero = random.pick({Zero::to_undefined, Zero::to_undefined, Zero::in_place, Zero::none});
+  training.zero = random.pick(
+      {Zero::to_undefined, Zero::to_undefined, Zero::to_undefined, Zero::in_place, Zero::in_own_memory, Zero::none});
   training.keep_gradients = random.chance(20);
   training.evaluate = random.chance(15);
   training.momentum = random.chance(30);

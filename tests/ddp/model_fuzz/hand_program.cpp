@@ -102,11 +102,17 @@ std::vector<at::Tensor> whole_batch_gradients(const Case& item, int step, GraphM
   return result;
 }
 
-void zero_gradients(GraphModule& module, Zero zero) {
+std::vector<at::Tensor> zero_gradients(GraphModule& module, Zero zero) {
+  std::vector<at::Tensor> memory;
   for (at::Tensor leaf : module.leaves()) {
+    if (zero == Zero::in_own_memory && leaf.requires_grad()) {
+      memory.push_back(at::zeros({leaf.numel() + 3}, leaf.options().requires_grad(false)));
+      leaf.mutable_grad() = memory.back().narrow(0, 1, leaf.numel()).view(leaf.sizes());
+    }
     if (zero == Zero::to_undefined) leaf.mutable_grad() = at::Tensor();
     if (zero == Zero::in_place && leaf.grad().defined()) leaf.mutable_grad().zero_();
   }
+  return memory;
 }
 
 HandProgram::HandProgram(const Case& item, std::shared_ptr<ProcessGroup> group, std::int64_t start)

@@ -52,6 +52,7 @@ class HandProgram {
   std::vector<at::Tensor> aside_;  // gradients of before the backward that runs
 };
 
-void zero_gradients(GraphModule& module, Zero zero);
+// Returns the program's memory of gradients, which they are views of, if they are (Zero::in_own_memory).
+std::vector<at::Tensor> zero_gradients(GraphModule& module, Zero zero);
 
 }  // namespace lockstep::fuzz

@@ -277,6 +277,9 @@ class Printer {
       case Zero::none: return "";
       case Zero::to_undefined: return "for (at::Tensor& p : net->parameters()) p.mutable_grad() = at::Tensor();";
       case Zero::in_place: return "net->zero_grad();";
+      case Zero::in_own_memory:
+        return "for (at::Tensor& p : trained(*net)) p.mutable_grad() = at::zeros({p.numel() + 3}, p.options()"
+               ".requires_grad(false)).narrow(0, 1, p.numel()).view(p.sizes());";
     }
     return "";
   }

@@ -118,7 +118,7 @@ class CaseRun {
   }
 
   void run_step(int step) {
-    zero_gradients(*module_, zero());
+    const std::vector<at::Tensor> own = zero_gradients(*module_, zero());
     phase_ = Phase::hand;
     hand_.load(*module_);
     std::vector<at::Tensor> whole;
@@ -138,6 +138,7 @@ class CaseRun {
     phase_ = Phase::hand;
     comparison_.step(step, expected, *module_, local);
     if (!whole.empty()) comparison_.whole_batch(step, expected, whole, *module_);
+    check_own(step, own);
     check_kept(step);
     check_replicas("gradients across ranks", step, [](const at::Tensor& leaf) { return leaf.grad(); });
     optimizer_->step();
@@ -153,6 +154,18 @@ class CaseRun {
       if (!case_.model.parameters[p].ignored) tensors.push_back(get(module_->leaves()[p]));
     }
     comparison_.across_ranks(check, step, tensors);
+  }
+
+  // The averages are where the program expects them.
+  void check_own(int step, const std::vector<at::Tensor>& own) {
+    if (own.empty() || case_.options.gradient_as_bucket_view) return;
+    std::size_t next = 0;
+    for (std::size_t p = 0; p < module_->leaves().size(); ++p) {
+      const at::Tensor& leaf = module_->leaves()[p];
+      if (!leaf.requires_grad()) continue;
+      const at::Tensor part = own[next++].narrow(0, 1, leaf.numel()).view(leaf.sizes());
+      comparison_.close("gradient in own memory", fmt::format("gradient of p{}", p), step, part, leaf.grad(), 0);
+    }
   }
 
   // Gradients that the program kept from the steps before must not change; and it keeps this step's.
