@@ -91,11 +91,13 @@ Result<UniqueFd> replace(const std::string& folder, const std::string& path, con
 }
 
 // Since when the same older generation of the writer's job has held the lock. A holder signs just after it has locked,
-// so a text must have been there for a while before it counts.
+// so a text must have been there for a while before it counts. A lock without a text for that long is that of a process
+// that was stopped just before it signed, or just before it gave the lock back: it has nothing to lose.
 class OlderHolder {
  public:
   bool is_overdue(const Holder& holder, const WriterIdentity& writer) {
-    if (!holder.identity.is_older_than(writer)) {
+    const bool stopped_unsigned = holder.text.empty() && !writer.job.empty();
+    if (!stopped_unsigned && !holder.identity.is_older_than(writer)) {
       since_.reset();
       return false;
     }
@@ -128,8 +130,9 @@ Result<FolderLock> FolderLock::take(const std::string& folder, const WriterIdent
     if (errno != EWOULDBLOCK) return file_error(errno, "locked", path);
     const Holder holder = holder_of(fd.get());
     if (older.is_overdue(holder, writer)) {
-      log_warn("{} of generation {} still locks {}; generation {} takes the lock over", holder.name,
-               holder.identity.generation, folder, writer.generation);
+      const std::string whose = holder.text.empty() ? " that was stopped while it took or left the lock"
+                                                    : fmt::format(" of generation {}", holder.identity.generation);
+      log_warn("{}{} still locks {}; generation {} takes the lock over", holder.name, whose, folder, writer.generation);
       auto taken = replace(folder, path, writer);
       if (!taken.ok()) return taken.status();
       return FolderLock(path, *std::move(taken));

@@ -29,7 +29,8 @@ struct WriterIdentity {
 class FolderLock {
  public:
   // Waits for another holder until the deadline; then already_exists, which names it. A holder of an older generation
-  // of the same job is given one second to finish. Errors of the disk as file_error() has them.
+  // of the same job is given one second to finish; in a job, one that has not signed the lock too. Errors of the disk
+  // as file_error() has them.
   static Result<FolderLock> take(const std::string& folder, const WriterIdentity& writer, Deadline deadline);
 
   FolderLock(FolderLock&&) = default;

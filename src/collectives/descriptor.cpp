@@ -1,8 +1,41 @@
 #include "collectives/descriptor.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
+
+#include <numeric>
 
 namespace lockstep {
+
+OpDescriptor descriptor_of(const Operation& operation, int size) {
+  const ConstBuffer& input = operation.input;
+  const Buffer& output = operation.output;
+  OpDescriptor op{.kind = operation.kind, .digest = static_cast<std::uint32_t>(operation.tag)};
+  if (operation.kind != OperationKind::barrier) op.dtype = input.dtype;
+  if (reduces(operation.kind)) op.op = operation.op;
+  const auto set_root = [&] { op.root = operation.peer; };
+  switch (operation.kind) {
+    case OperationKind::barrier:
+    case OperationKind::send:
+    case OperationKind::recv: break;
+    case OperationKind::reduce:
+    case OperationKind::gather: set_root(); [[fallthrough]];
+    case OperationKind::all_reduce:
+    case OperationKind::all_gather: op.count = input.count; break;
+    case OperationKind::broadcast:
+    case OperationKind::scatter: set_root(); [[fallthrough]];
+    case OperationKind::reduce_scatter:
+      op.dtype = output.dtype;
+      op.count = output.count;
+      break;
+    case OperationKind::all_gather_v:
+      op.count = std::accumulate(operation.counts.begin(), operation.counts.end(), std::size_t{0});
+      op.digest = XXH3_64bits(operation.counts.data(), operation.counts.size_bytes()) & 0xffffffffU;
+      break;
+    case OperationKind::all_to_all: op.count = input.count / static_cast<std::size_t>(size); break;
+  }
+  return op;
+}
 
 std::string describe(const OpDescriptor& op) {
   if (op.kind == OperationKind::barrier) return fmt::format("barrier #{}", op.sequence);

@@ -25,6 +25,9 @@ struct OpDescriptor {
   friend bool operator==(const OpDescriptor&, const OpDescriptor&) = default;
 };
 
+// Of a collective on `size` ranks; the number is the caller's. The arguments need not be right.
+OpDescriptor descriptor_of(const Operation& operation, int size);
+
 // "all_reduce(count 1024, f32, sum) #17"
 std::string describe(const OpDescriptor& op);
 

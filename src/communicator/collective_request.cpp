@@ -1,7 +1,5 @@
 #include "communicator/collective_request.h"
 
-#include <xxhash.h>
-
 #include <numeric>
 
 #include "communicator/call_checks.h"
@@ -25,8 +23,9 @@ class RequestMaker {
         is_root_(rank == operation.peer) {}
 
   IssuedCollective make() {
-    issued_.call.descriptor.kind = operation_.kind;
-    issued_.call.descriptor.digest = static_cast<std::uint32_t>(operation_.tag);
+    if (is_collective(operation_.kind)) {
+      issued_.call.descriptor = descriptor_of(operation_, static_cast<int>(size_));
+    }
     switch (operation_.kind) {
       case OperationKind::barrier: break;
       case OperationKind::all_reduce: all_reduce(); break;
@@ -46,21 +45,13 @@ class RequestMaker {
   }
 
  private:
-  // `count` as in OpDescriptor. Ranks that do not use a buffer pass null.
-  void describe(DType dtype, std::size_t count, const void* input, void* output) {
-    issued_.call.descriptor.dtype = dtype;
-    issued_.call.descriptor.count = count;
+  // Ranks that do not use a buffer pass null.
+  void use(const void* input, void* output) {
     issued_.call.input = bytes_of(input);
     issued_.call.output = bytes_of(output);
   }
-  void set_op() {
-    check_reduce_op(call_, input_.dtype, operation_.op);
-    issued_.call.descriptor.op = operation_.op;
-  }
-  void set_root() {
-    check_rank(call_, "root", operation_.peer, static_cast<int>(size_));
-    issued_.call.descriptor.root = operation_.peer;
-  }
+  void check_op() { check_reduce_op(call_, input_.dtype, operation_.op); }
+  void check_root() { check_rank(call_, "root", operation_.peer, static_cast<int>(size_)); }
   void check_both() const {
     check_data(call_, "input", input_);
     check_data(call_, "output", output_);
@@ -71,33 +62,33 @@ class RequestMaker {
     check_both();
     check_count(call_, "output", output_.count, input_.count, "as many as in the input");
     check_overlap(call_, input_, output_, output_.data);
-    set_op();
-    describe(input_.dtype, input_.count, input_.data, output_.data);
+    check_op();
+    use(input_.data, output_.data);
   }
 
   void reduce() {
-    set_root();
+    check_root();
     check_data(call_, "input", input_);
-    set_op();
+    check_op();
     if (is_root_) {
       check_both();
       check_count(call_, "output", output_.count, input_.count, "as many as in the input");
       check_overlap(call_, input_, output_, output_.data);
     }
-    describe(input_.dtype, input_.count, input_.data, is_root_ ? output_.data : nullptr);
+    use(input_.data, is_root_ ? output_.data : nullptr);
   }
 
   void broadcast() {
-    set_root();
+    check_root();
     check_data(call_, "buffer", output_);
-    describe(output_.dtype, output_.count, output_.data, output_.data);
+    use(output_.data, output_.data);
   }
 
   void all_gather() {
     check_both();
     check_count(call_, "output", output_.count, size_ * input_.count, "size of the group times the input's");
     check_overlap(call_, input_, output_, bytes_of(output_.data) + rank_ * input_.bytes());
-    describe(input_.dtype, input_.count, input_.data, output_.data);
+    use(input_.data, output_.data);
   }
 
   void all_gather_v() {
@@ -111,33 +102,32 @@ class RequestMaker {
     const std::size_t offset = std::accumulate(before.begin(), before.end(), std::size_t{0});
     check_overlap(call_, input_, output_, bytes_of(output_.data) + offset * element_size(input_.dtype));
     issued_.counts.assign(counts.begin(), counts.end());
-    issued_.call.descriptor.digest = XXH3_64bits(counts.data(), counts.size_bytes()) & 0xffffffffU;
-    describe(input_.dtype, total, input_.data, output_.data);
+    use(input_.data, output_.data);
   }
 
   void reduce_scatter() {
     check_both();
-    set_op();
+    check_op();
     check_count(call_, "input", input_.count, size_ * output_.count, "size of the group times the output's");
     if (output_.data != bytes_of(input_.data) + rank_ * output_.bytes()) {
       check_overlap(call_, input_, output_, nullptr);
     }
-    describe(input_.dtype, output_.count, input_.data, output_.data);
+    use(input_.data, output_.data);
   }
 
   void gather() {
-    set_root();
+    check_root();
     check_data(call_, "input", input_);
     if (is_root_) {
       check_both();
       check_count(call_, "output", output_.count, size_ * input_.count, "size of the group times the input's");
       check_overlap(call_, input_, output_, bytes_of(output_.data) + rank_ * input_.bytes());
     }
-    describe(input_.dtype, input_.count, input_.data, is_root_ ? output_.data : nullptr);
+    use(input_.data, is_root_ ? output_.data : nullptr);
   }
 
   void scatter() {
-    set_root();
+    check_root();
     check_data(call_, "output", output_);
     if (is_root_) {
       check_both();
@@ -146,7 +136,7 @@ class RequestMaker {
         check_overlap(call_, input_, output_, nullptr);
       }
     }
-    describe(output_.dtype, output_.count, is_root_ ? input_.data : nullptr, output_.data);
+    use(is_root_ ? input_.data : nullptr, output_.data);
   }
 
   void all_to_all() {
@@ -154,7 +144,7 @@ class RequestMaker {
     check_count(call_, "output", output_.count, input_.count, "as many as in the input");
     check_count(call_, "input", input_.count, input_.count / size_ * size_, "a multiple of the size of the group");
     check_overlap(call_, input_, output_, output_.data);
-    describe(input_.dtype, input_.count / size_, input_.data, output_.data);
+    use(input_.data, output_.data);
   }
 
   const std::string_view call_;

@@ -11,6 +11,7 @@
 #include "communicator/collective_lane.h"
 #include "communicator/group_core.h"
 #include "communicator/message/message_lane.h"
+#include "communicator/outer_operations.h"
 #include "lockstep/communicator/communicator.h"
 #include "rendezvous/rendezvous.h"
 
@@ -30,6 +31,12 @@ class Communicator::Impl {
   // The same with a secret that is not the environment's.
   static std::shared_ptr<Communicator> at(const MeetingPoint& where, const CommunicatorOptions& options,
                                           const Secret& secret);
+  // Unique in time, and the same on all ranks of the group.
+  static const std::string& group_id(const Communicator& group) { return group.impl_->core->group_id(); }
+  // For a group that only watches the ranks: it must not run collectives.
+  static std::unique_ptr<OuterOperations> watch_outer(const Communicator& group) {
+    return std::make_unique<OuterOperations>(group.impl_->core);
+  }
   Impl(MeshFactory factory, Mesh mesh, const CommunicatorOptions& options, Selector selector);
   ~Impl();
 

@@ -148,10 +148,14 @@ void GroupCore::leave() {
   if (left_.exchange(true)) return;
   // A peer that sees us leave must first learn why the group has failed, or it would blame us.
   if (failure_.failed()) control_->broadcast(Abort{failure_.reason()});
+  announce_leave();
+  control_->flush_and_stop(Deadline::after(kGoodbyeFlush));
+}
+
+void GroupCore::announce_leave() {
   progress_.set_left();
   host_->ring_bell();  // ranks that wait for this one check again
   tell_other_hosts(ToTell::everything);
-  control_->flush_and_stop(Deadline::after(kGoodbyeFlush));
 }
 
 Status GroupCore::exchange_progress(const OpDescriptor& op, bool tell_peers) {

@@ -59,11 +59,15 @@ class GroupCore final : public ControlEvents {
   void fail(const Status& reason);
   // The error of `operation` ("all_reduce(...) #17") in a group that has failed, after `elapsed`.
   Status failure_of(const std::string& operation, Deadline::Duration elapsed) const;
-  // Sends a goodbye and closes the connections.
+  // This rank calls no more collectives: those that wait for one learn it.
+  void announce_leave();
+  // The same; then sends a goodbye and closes the connections.
   void leave();
 
   // How far the ranks have come.
   const PeerProgress& progress() const { return progress_; }
+  // By the thread that runs collectives: this one is complete here.
+  void set_completed(const OpDescriptor& op) { progress_.set_completed(op); }
   // The failure that another rank of this host has recorded, if there is one, becomes this rank's too.
   void adopt_failure_of_host();
   // Compares `op` with what the peers wait in. `tell_peers`: first tells them that this rank waits in `op`.

@@ -9,6 +9,8 @@ namespace lockstep {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
+// Earlier operations that the error of a mismatch lists.
+constexpr std::uint64_t kListed = 3;
 
 using Words = std::array<std::uint64_t, RankState::kWaitingWords>;
 
@@ -76,7 +78,7 @@ Status PeerProgress::with_history(const Status& status) const {
   const std::uint64_t completed = mine().completed.load(kRelaxed);  // written by this thread
   if (status.code() != StatusCode::mismatch || completed == 0) return status;
   std::vector<std::string> calls;
-  for (std::uint64_t back = std::min<std::uint64_t>(history_.size(), completed); back > 0; --back) {
+  for (std::uint64_t back = std::min(kListed, completed); back > 0; --back) {
     calls.push_back(describe(history_[(completed - back + 1) % history_.size()]));
   }
   return Status(status.code(), fmt::format("{} (before that, rank {} called {})", status.message(), topology_.rank,
@@ -143,8 +145,12 @@ Status PeerProgress::compare(const OpDescriptor& op) const {
   for (int rank = 0; rank < topology_.size(); ++rank) {
     if (rank == topology_.rank || arena_.state(rank).waits.load(kRelaxed) == 0) continue;  // most do not wait
     const auto theirs = read_waiting(arena_.state(rank)).op;
-    if (theirs && theirs->sequence == op.sequence && *theirs != op) {
-      return mismatch_error(topology_.rank, op, rank, *theirs);
+    if (!theirs) continue;
+    const OpDescriptor& completed = history_[theirs->sequence % history_.size()];
+    for (const OpDescriptor* mine : {&op, &completed}) {
+      if (mine->sequence == theirs->sequence && *mine != *theirs) {
+        return mismatch_error(topology_.rank, *mine, rank, *theirs);
+      }
     }
   }
   return Status();

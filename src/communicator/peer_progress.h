@@ -45,16 +45,19 @@ class PeerProgress {
   Status expect_all(std::uint64_t sequence) const;
   // Ranks that, as far as is known, have not reached `sequence`.
   std::vector<int> not_yet_at(std::uint64_t sequence) const;
-  // Ok unless a peer waits in another operation with the number of `op`; the error names both sides.
+  // Ok unless a peer waits in another operation than this rank called under that number: `op`, or one of the latest
+  // that it has completed. The error names both sides. Called by the thread that runs collectives.
   Status compare(const OpDescriptor& op) const;
+  Status compare_completed() const { return compare({.sequence = 0}); }
 
  private:
   RankState& mine() const { return arena_.state(topology_.rank); }
 
   const Topology& topology_;
   const HostArena arena_;
-  // Owned by the thread that runs collectives: the latest operations completed here, each at its number modulo 3.
-  std::array<OpDescriptor, 3> history_;
+  // Owned by the thread that runs collectives: the latest operations completed here, each at its number modulo the
+  // size.
+  std::array<OpDescriptor, 16> history_;
 };
 
 }  // namespace lockstep

@@ -73,6 +73,19 @@ TEST_F(PeerProgressTest, APeerInADifferentOperationOfTheSameNumberIsAMismatch) {
   EXPECT_THAT(status.message(), AllOf(HasSubstr("rank 0 called all_reduce"), HasSubstr("rank 1 called broadcast")));
 }
 
+TEST_F(PeerProgressTest, APeerThatWaitsInAnotherOperationThanWasCompletedHereIsAMismatch) {
+  progress_->set_completed(operation(5, OperationKind::broadcast));  // its root does not wait for the others
+  rank0_->set_waiting(operation(5));
+  for (const Status& status : {progress_->compare(operation(6)), progress_->compare_completed()}) {
+    EXPECT_EQ(status.code(), StatusCode::mismatch);
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("rank 0 called all_reduce"), HasSubstr("rank 1 called broadcast")));
+  }
+  rank0_->set_waiting(operation(5, OperationKind::broadcast));
+  EXPECT_TRUE(progress_->compare_completed().ok()) << "it is only late";
+  rank0_->set_waiting(operation(6));
+  EXPECT_TRUE(progress_->compare_completed().ok());
+}
+
 TEST_F(PeerProgressTest, AReportHasTheLastOperationAndTheOneThatWaits) {
   EXPECT_FALSE(progress_->any_waits());
   rank0_->set_completed(operation(1));

@@ -3,10 +3,17 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
 namespace lockstep::mpi {
+namespace {
+
+// How often a rank that does not wait looks what the others wait for.
+constexpr std::chrono::milliseconds kIdleLook{1000};
+
+}  // namespace
 
 Work Channel::submit(ChannelOperation operation) {
   auto work = std::make_shared<detail::WorkState>();
@@ -18,7 +25,7 @@ Work Channel::submit(ChannelOperation operation) {
     const std::lock_guard lock(mutex_);
     failure = failure_;
     if (failure.ok()) {
-      if (operation.collective) operation.sequence = ++progress_.issued;
+      if (operation.collective) operation.collective->sequence = ++last_issued_;
       ++pending_;
       submitted_.push_back(std::move(operation));
     }
@@ -46,11 +53,6 @@ Status Channel::failure() const {
   return failure_;
 }
 
-ChannelProgress Channel::progress() const {
-  const std::lock_guard lock(mutex_);
-  return progress_;
-}
-
 void Channel::drain() {
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [this] { return pending_ == 0; });
@@ -75,6 +77,7 @@ bool Channel::take_submitted() {
   }
   for (ChannelOperation& operation : taken) {
     if (operation.collective) {
+      next_look_ = std::min(next_look_, Deadline::Clock::now() + OuterOperations::kLook);
       waiting_.push_back(std::move(operation));
     } else if (failure().ok()) {
       start(std::move(operation));
@@ -82,7 +85,6 @@ bool Channel::take_submitted() {
       end(std::move(operation), failure());
     }
   }
-  if (!taken.empty()) set_front();
   return !taken.empty();
 }
 
@@ -141,34 +143,40 @@ bool Channel::test_running() {
 
 void Channel::check() {
   if (!failure().ok()) return;
-  if (settings_.health) {
+  if (settings_.health && busy()) {
     if (const Status health = settings_.health(); !health.ok()) return fail(health, false);
   }
-  const auto now = Deadline::Clock::now();
-  const auto expired = [&](const ChannelOperation& operation) { return operation.deadline.when() <= now; };
+  check_messages();
+  check_collectives();
+}
+
+void Channel::check_messages() {
   for (const ChannelOperation& operation : running_) {
-    if (!expired(operation)) continue;
-    if (!operation.collective || !settings_.find_missing_ranks) {
-      return fail(Status(StatusCode::timed_out,
-                         fmt::format("{}: not complete within {}", describe(operation), operation.timeout)),
-                  true);
-    }
-    if (std::exchange(expired_, true)) continue;
-    {
-      const std::lock_guard lock(mutex_);
-      progress_.expired = now;
-    }
-    settings_.find_missing_ranks();
+    if (operation.collective || !operation.deadline.expired()) continue;
+    const std::string text = fmt::format("{}: not complete within {}", describe(operation), operation.timeout);
+    return fail(Status(StatusCode::timed_out, text), true);
   }
-  // One that waits for its turn has its own deadline; the one in front of it causes the delay.
-  for (const ChannelOperation& operation : waiting_) {
-    if (expired(operation) && !expired_ && !running_.empty()) {
-      return fail(Status(StatusCode::timed_out,
-                         fmt::format("{}: not even started within {}, because {} is not complete", describe(operation),
-                                     operation.timeout, describe(running_.front()))),
-                  true);
-    }
-  }
+}
+
+std::optional<OuterOperations::Pending> Channel::oldest_collective() const {
+  std::optional<OuterOperations::Pending> oldest;
+  const auto add = [&](const ChannelOperation& operation) {
+    if (!operation.collective) return;
+    if (!oldest) oldest = {*operation.collective, operation.issued, operation.deadline};
+    // One that waits for its turn has its own deadline; the one in front of it causes the delay.
+    oldest->deadline = oldest->deadline.earlier(operation.deadline);
+  };
+  for (const ChannelOperation& operation : running_) add(operation);
+  for (const ChannelOperation& operation : waiting_) add(operation);
+  return oldest;
+}
+
+void Channel::check_collectives() {
+  const auto now = Deadline::Clock::now();
+  if (!settings_.look || now < next_look_) return;
+  const auto oldest = oldest_collective();
+  next_look_ = now + (oldest ? OuterOperations::kLook : kIdleLook);
+  if (const Status verdict = settings_.look(oldest); !verdict.ok()) fail(verdict.with_context(settings_.name), true);
 }
 
 void Channel::end(ChannelOperation operation, const Status& outcome) {
@@ -177,12 +185,7 @@ void Channel::end(ChannelOperation operation, const Status& outcome) {
   operation.finish = nullptr;
   std::shared_ptr<detail::WorkState> work = std::move(operation.work);
   operation.memory.reset();
-  if (operation.collective) set_front();
-  if (operation.collective && outcome.ok()) {
-    const std::lock_guard lock(mutex_);
-    progress_.done = operation.sequence;
-    progress_.done_text = operation.text;
-  }
+  if (operation.collective && outcome.ok() && settings_.completed) settings_.completed(*operation.collective);
   work->complete(outcome);
   const std::lock_guard lock(mutex_);
   if (--pending_ == 0) idle_.notify_all();
@@ -193,7 +196,6 @@ void Channel::end_all(const Status& reason) {
     std::vector<ChannelOperation> left_behind;
     for (ChannelOperation& operation : running_) {
       ChannelOperation rest;
-      rest.text = operation.text;
       rest.request = operation.request;
       rest.memory = operation.memory;
       left_behind.push_back(std::move(rest));
@@ -209,24 +211,9 @@ void Channel::end_all(const Status& reason) {
   for (ChannelOperation& operation : waiting) end(std::move(operation), reason);
 }
 
-void Channel::set_front() {
-  const ChannelOperation* front = waiting_.empty() ? nullptr : &waiting_.front();
-  for (const ChannelOperation& operation : running_) {
-    if (operation.collective) front = &operation;
-  }
-  const std::lock_guard lock(mutex_);
-  if (expired_ && (front == nullptr || front->sequence != progress_.front)) {  // it completed after all
-    expired_ = false;
-    progress_.expired.reset();
-  }
-  progress_.front = front != nullptr ? front->sequence : 0;
-  progress_.text = front != nullptr ? front->text : "";
-  progress_.front_issued = front != nullptr ? front->issued : Deadline::Clock::time_point{};
-}
-
 std::string Channel::describe(const ChannelOperation& operation) const {
-  if (!operation.collective) return fmt::format("{}: {}", settings_.name, operation.text);
-  return fmt::format("{}: operation #{}, {}", settings_.name, operation.sequence, operation.text);
+  return fmt::format("{}: {}", settings_.name,
+                     operation.collective ? lockstep::describe(*operation.collective) : operation.text);
 }
 
 Status Channel::mpi_error(const ChannelOperation& operation, int code) const {

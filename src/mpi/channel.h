@@ -9,23 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "communicator/outer_operations.h"
 #include "lockstep/communicator/work.h"
 #include "mpi/channel_operation.h"
 
 namespace lockstep::mpi {
-
-// A rank's progress in the collectives of a group, for the ranks that wait for it.
-struct ChannelProgress {
-  std::uint64_t issued = 0;    // number of the last collective that the program issued
-  std::uint64_t front = 0;     // number of the oldest that is not complete; 0: none
-  std::string text;            // of the oldest
-  std::uint64_t done = 0;      // number of the last that has succeeded; 0: none
-  std::string done_text = {};  // of that one
-  Deadline::Clock::time_point front_issued = {};
-  std::optional<Deadline::Clock::time_point> expired = {};  // when the expired deadline of the oldest was detected
-
-  friend bool operator==(const ChannelProgress&, const ChannelProgress&) = default;
-};
 
 // Collectives run one after the other, in the order of issue, each started when the one before is complete; sends and
 // receives start at once. A failure ends all pending and later operations of the channel: MPI cannot cancel a
@@ -39,9 +27,9 @@ class Channel {
     std::function<Status()> health = {};
     // Notifies the other ranks of an error here that ends the group. Called once. May be empty.
     std::function<void(const Status&)> notify_peers = {};
-    // A collective's deadline has passed. Must lead to a call of fail() that names the missing ranks. Empty: the
-    // channel fails by itself.
-    std::function<void()> find_missing_ranks = {};
+    // OuterOperations::look and completed of the watch group; or both empty.
+    std::function<Status(const std::optional<OuterOperations::Pending>& oldest)> look = {};
+    std::function<void(const OpDescriptor&)> completed = {};
     std::function<void()> wake = {};  // there is something for the progress thread to do
     // Takes what MPI may still write to. Never returns it.
     std::function<void(std::vector<ChannelOperation>)> abandon = {};
@@ -53,14 +41,13 @@ class Channel {
   // Ends the channel here; the first reason counts. With `notify_peers` the other ranks are notified.
   void fail(const Status& reason, bool notify_peers);
   Status failure() const;
-  ChannelProgress progress() const;
   // Blocks until nothing is pending: at most until the last deadline.
   void drain();
 
   // On the progress thread only.
   bool advance();  // starts and tests; true if something was started or has ended
   bool busy() const { return !running_.empty() || !waiting_.empty(); }
-  void check();  // health and deadlines
+  void check();  // health, deadlines, and what the other ranks wait in
 
  private:
   bool take_submitted();
@@ -71,7 +58,10 @@ class Channel {
   void end_all(const Status& reason);
   Status mpi_error(const ChannelOperation& operation, int code) const;
   std::string describe(const ChannelOperation& operation) const;
-  void set_front();
+  // The oldest collective that is not complete, with the earliest deadline of all.
+  std::optional<OuterOperations::Pending> oldest_collective() const;
+  void check_messages();
+  void check_collectives();
 
   const Settings settings_;
 
@@ -79,14 +69,14 @@ class Channel {
   std::condition_variable idle_;
   std::vector<ChannelOperation> submitted_;  // guarded by mutex_
   Status failure_;                           // guarded by mutex_
-  ChannelProgress progress_;                 // guarded by mutex_
+  std::uint64_t last_issued_ = 0;            // guarded by mutex_: number of the last collective
   std::size_t pending_ = 0;                  // guarded by mutex_
 
   // Of the progress thread.
   std::deque<ChannelOperation> waiting_;   // collectives that have not started
   std::vector<ChannelOperation> running_;  // at most one collective
   bool collective_runs_ = false;
-  bool expired_ = false;  // a deadline has passed, and the channel waits for fail() with the missing ranks
+  Deadline::Clock::time_point next_look_{};
 };
 
 }  // namespace lockstep::mpi

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "collectives/descriptor.h"
 #include "communicator/work_state.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/status.h"
@@ -15,9 +17,9 @@
 namespace lockstep::mpi {
 
 struct ChannelOperation {
-  // "all_reduce(sum) of 100 f32". Of a collective: equal on all ranks, or they disagree.
-  std::string text;
-  bool collective = true;
+  // What must be equal on all ranks; the channel sets its number. None: a message.
+  std::optional<OpDescriptor> collective = {};
+  std::string text = {};  // of a message: "send of 100 f32 to rank 1 with tag 0"
   std::chrono::milliseconds timeout{0};
   // Starts it (a call of the plug-in); on the progress thread.
   std::function<int(lockstep_mpi_request**)> start;
@@ -30,7 +32,6 @@ struct ChannelOperation {
 
   // Set by the channel.
   std::shared_ptr<detail::WorkState> work = {};
-  std::uint64_t sequence = 0;  // of a collective: its number in the group, from 1
   Deadline::Clock::time_point issued = {};
   Deadline deadline = Deadline::at({});
   lockstep_mpi_request* request = nullptr;

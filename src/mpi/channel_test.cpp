@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <cstdio>
+#include <thread>
 
 struct lockstep_mpi_request {
   bool done = false;
@@ -18,6 +19,7 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 lockstep_mpi_plugin scripted_mpi() {
   lockstep_mpi_plugin mpi{};
@@ -35,7 +37,7 @@ class MpiChannel : public ::testing::Test {
   ChannelOperation operation(const std::string& text, lockstep_mpi_request* request,
                              milliseconds timeout = std::chrono::hours(1)) {
     ChannelOperation result;
-    result.text = text;
+    result.collective = {.kind = OperationKind::all_reduce, .count = 3};
     result.timeout = timeout;
     result.start = [this, text, request](lockstep_mpi_request** started) {
       started_.push_back(text);
@@ -49,14 +51,21 @@ class MpiChannel : public ::testing::Test {
   Status health_;
   Status notified_;
   int start_code_ = 0;
-  int questions_ = 0;
+  Status verdict_;
+  std::vector<std::uint64_t> looks_;  // numbers of the collectives that were looked at; 0: none
+  std::vector<std::uint64_t> completed_;
   std::vector<std::string> started_;
   std::vector<ChannelOperation> abandoned_;
   Channel channel_{{.mpi = &mpi_,
                     .name = "group 'g'",
                     .health = [this] { return health_; },
                     .notify_peers = [this](const Status& reason) { notified_ = reason; },
-                    .find_missing_ranks = [this] { ++questions_; },
+                    .look =
+                        [this](const std::optional<OuterOperations::Pending>& oldest) {
+                          looks_.push_back(oldest ? oldest->op.sequence : 0);
+                          return verdict_;
+                        },
+                    .completed = [this](const OpDescriptor& op) { completed_.push_back(op.sequence); },
                     .wake = [] {},
                     .abandon = [this](std::vector<ChannelOperation> left) { abandoned_ = std::move(left); }}};
   lockstep_mpi_request first_, second_;
@@ -76,7 +85,7 @@ TEST_F(MpiChannel, AnOperationOfTwoCallsIsOneOperation) {
   channel_.advance();
   EXPECT_THAT(started_, ElementsAre("a", "a, second call"));
   EXPECT_FALSE(work.is_completed());
-  EXPECT_EQ(channel_.progress().front, 1U);
+  EXPECT_THAT(completed_, IsEmpty());
   second_.done = true;
   channel_.advance();
   EXPECT_TRUE(work.is_completed());
@@ -92,7 +101,7 @@ TEST_F(MpiChannel, ASecondCallThatFailsEndsTheGroup) {
   first_.done = true;
   channel_.advance();
   EXPECT_TRUE(work.is_completed());
-  EXPECT_THAT(notified_.message(), HasSubstr("operation #1, a: MPI returned error 7: text of 7"));
+  EXPECT_THAT(notified_.message(), HasSubstr("all_reduce(count 3, u8, sum) #1: MPI returned error 7: text of 7"));
   EXPECT_FALSE(channel_.busy());
 }
 
@@ -101,8 +110,6 @@ TEST_F(MpiChannel, CollectivesRunOneAfterTheOther) {
   const Work second = channel_.submit(operation("b", &second_));
   EXPECT_TRUE(channel_.advance());
   EXPECT_THAT(started_, ElementsAre("a"));
-  EXPECT_EQ(channel_.progress().front, 1U);
-  EXPECT_EQ(channel_.progress().issued, 2U);
   second_.done = first_.done = true;
   EXPECT_TRUE(channel_.advance());
   EXPECT_TRUE(first.is_completed());
@@ -110,18 +117,18 @@ TEST_F(MpiChannel, CollectivesRunOneAfterTheOther) {
   EXPECT_TRUE(channel_.advance());
   EXPECT_TRUE(second.is_completed());
   EXPECT_FALSE(channel_.busy());
-  EXPECT_EQ(channel_.progress().front, 0U);
+  EXPECT_THAT(completed_, ElementsAre(1, 2));
 }
 
 TEST_F(MpiChannel, MessagesDoNotWaitForCollectives) {
   channel_.submit(operation("a", &first_));
   ChannelOperation message = operation("send", &second_);
-  message.collective = false;
+  message.collective.reset();
   second_.done = true;
   const Work sent = channel_.submit(std::move(message));
   channel_.advance();
   EXPECT_TRUE(sent.is_completed());
-  EXPECT_EQ(channel_.progress().issued, 1U);
+  EXPECT_THAT(completed_, IsEmpty());
 }
 
 TEST_F(MpiChannel, AnErrorOfMpiReachesAllRanksWithItsMessage) {
@@ -129,7 +136,8 @@ TEST_F(MpiChannel, AnErrorOfMpiReachesAllRanksWithItsMessage) {
   first_.code = 15;
   first_.done = true;
   channel_.advance();
-  EXPECT_THAT(work.error().message(), AllOf(HasSubstr("group 'g': operation #1, a"), HasSubstr("text of 15")));
+  EXPECT_THAT(work.error().message(),
+              AllOf(HasSubstr("group 'g': all_reduce(count 3, u8, sum) #1"), HasSubstr("text of 15")));
   EXPECT_EQ(notified_, work.error());
   EXPECT_EQ(channel_.submit(operation("b", &second_)).error(), work.error());
 }
@@ -160,22 +168,35 @@ TEST_F(MpiChannel, ALostPeerEndsAllAndMemoryInUseIsKept) {
   channel_.drain();
 }
 
-TEST_F(MpiChannel, ADeadlineAsksOnceForTheMissingRanks) {
-  channel_.submit(operation("a", &first_, milliseconds(0)));
+TEST_F(MpiChannel, LooksAtTheOldestCollectiveAtIntervals) {
+  channel_.check();
+  channel_.submit(operation("a", &first_));
+  channel_.submit(operation("b", &second_));
   channel_.advance();
   channel_.check();
+  EXPECT_THAT(looks_, ElementsAre(0)) << "most operations end sooner";
+  std::this_thread::sleep_for(OuterOperations::kLook);
   channel_.check();
-  EXPECT_EQ(questions_, 1);
-  EXPECT_TRUE(channel_.progress().expired.has_value());
-  first_.done = true;  // it comes after all
+  channel_.check();
+  EXPECT_THAT(looks_, ElementsAre(0, 1));
+}
+
+TEST_F(MpiChannel, WhatIsFoundEndsTheGroupOnAllRanks) {
+  const Work work = channel_.submit(operation("a", &first_));
+  verdict_ = {StatusCode::timed_out, "rank 2 did not reach it"};
   channel_.advance();
-  EXPECT_FALSE(channel_.progress().expired.has_value());
-  EXPECT_TRUE(channel_.failure().ok());
+  std::this_thread::sleep_for(OuterOperations::kLook);
+  channel_.check();
+  channel_.advance();
+  EXPECT_EQ(work.error().code(), StatusCode::timed_out);
+  EXPECT_EQ(work.error().message(), "group 'g': rank 2 did not reach it");
+  EXPECT_EQ(notified_, work.error());
 }
 
 TEST_F(MpiChannel, AMessageNamesItsPeerByItself) {
   ChannelOperation message = operation("recv from rank 2", &first_, milliseconds(0));
-  message.collective = false;
+  message.collective.reset();
+  message.text = "recv from rank 2";
   const Work work = channel_.submit(std::move(message));
   channel_.advance();
   channel_.check();

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "communicator/communicator_impl.h"
 #include "mpi/operation_builder.h"
 
 namespace lockstep::mpi {
@@ -16,16 +17,16 @@ Result<std::shared_ptr<MpiCommunicator>> MpiCommunicator::create_world(const std
                                                                        const CommunicatorOptions& options) {
   Result<MpiWorld> world = form_world(backend, options);
   if (!world.ok()) return world.status();
-  return make(*world, "world", options.name, options.timeout);
+  return make(*world, options.name, options.timeout);
 }
 
-std::shared_ptr<MpiCommunicator> MpiCommunicator::make(const MpiWorld& world, const std::string& key,
-                                                       const std::string& name, std::chrono::milliseconds timeout) {
+std::shared_ptr<MpiCommunicator> MpiCommunicator::make(const MpiWorld& world, const std::string& name,
+                                                       std::chrono::milliseconds timeout) {
   auto state = std::make_shared<State>();
   state->job = world.job;
   state->watch = world.watch;
+  state->outer = Communicator::Impl::watch_outer(*world.watch);
   state->comm = world.comm;
-  state->key = key;
   state->library = world.job->engine->world().version;
   state->timeout = timeout;
   const std::string full_name = fmt::format("group '{}' ({} ranks, {})", name, world.watch->size(), state->library);
@@ -33,6 +34,7 @@ std::shared_ptr<MpiCommunicator> MpiCommunicator::make(const MpiWorld& world, co
   // keep the watch group alive, which must end before the job's store.
   MpiJob* const job = world.job.get();
   const std::weak_ptr<Communicator> watched = world.watch;
+  const std::weak_ptr<OuterOperations> operations = state->outer;
   state->channel = std::make_shared<Channel>(Channel::Settings{
       .mpi = &job->engine->mpi(),
       .name = full_name,
@@ -48,15 +50,18 @@ std::shared_ptr<MpiCommunicator> MpiCommunicator::make(const MpiWorld& world, co
             job->engine->note(reason);
             if (const auto watch = watched.lock()) watch->abort(reason);
           },
-      .find_missing_ranks = [job] { job->supervisor->wake(); },
+      .look =
+          [operations](const std::optional<OuterOperations::Pending>& oldest) {
+            const auto outer = operations.lock();
+            return outer ? outer->look(oldest) : Status();
+          },
+      .completed =
+          [operations](const OpDescriptor& op) {
+            if (const auto outer = operations.lock()) outer->completed(op);
+          },
       .wake = [job] { job->engine->thread().wake(); },
       .abandon = [job](std::vector<ChannelOperation> left) { job->engine->abandon(std::move(left)); }});
   job->engine->thread().add(state->channel);
-  job->supervisor->add({.key = key,
-                        .name = full_name,
-                        .rank = world.watch->rank(),
-                        .size = world.watch->size(),
-                        .channel = state->channel});
   return std::shared_ptr<MpiCommunicator>(new MpiCommunicator(std::move(state)));
 }
 
@@ -71,8 +76,8 @@ MpiCommunicator::~MpiCommunicator() {
 
 void MpiCommunicator::close(const State& state) {
   state.channel->drain();
+  state.outer->leave();  // before MPI_Comm_free, which may wait for the others
   state.job->engine->note(state.watch->health());
-  state.job->supervisor->remove(state.channel);
   if (state.channel->failure().ok()) {
     const Status freed = state.job->engine->run(
         "MPI_Comm_free", [mpi = &state.job->engine->mpi(), comm = state.comm] { return mpi->free_comm(comm); },
@@ -99,11 +104,6 @@ Result<std::shared_ptr<MpiCommunicator>> MpiCommunicator::new_group(std::span<co
   } catch (const Error& error) {
     return error.status();
   }
-  std::string key = fmt::format("{}/{}", state_->key, fmt::join(list, "-"));
-  {
-    const std::lock_guard lock(mutex_);
-    key += fmt::format("#{}", subgroups_[key]++);
-  }
   auto comm = std::make_shared<lockstep_mpi_comm*>(nullptr);
   const auto create = [mpi = &world.job->engine->mpi(), parent = state_->comm, list, comm] {
     return mpi->create_group(parent, list.data(), static_cast<int>(list.size()), comm.get());
@@ -115,7 +115,7 @@ Result<std::shared_ptr<MpiCommunicator>> MpiCommunicator::new_group(std::span<co
     return created;
   }
   world.comm = *comm;
-  return make(world, key, world.watch->name(), state_->timeout);
+  return make(world, world.watch->name(), state_->timeout);
 }
 
 void MpiCommunicator::abort(const std::string& reason) {

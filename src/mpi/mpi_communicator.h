@@ -16,8 +16,7 @@ namespace lockstep::mpi {
 // - avg is the sum, divided.
 // - Whether all ranks get the same bits, and the same in every run, is up to MPI; but sums and products of 16-bit
 //   floats are Lockstep's own (half_reduction.h).
-// - Ranks that call different operations are detected after a second if MPI waits; if MPI completes them, they are not
-//   detected.
+// - Ranks that call different operations are detected if MPI waits in one of them; if MPI completes them, they are not.
 // - After a failure memory that MPI may still write to is never freed.
 // - A call takes at most 2^31 - 1 elements; tags are from 0 to what MPI allows (at least 32767).
 // `memory` keeps the buffers alive until the operation is over. Thread-safe.
@@ -50,20 +49,18 @@ class MpiCommunicator {
   struct State {
     std::shared_ptr<MpiJob> job;
     std::shared_ptr<Communicator> watch;
+    std::shared_ptr<OuterOperations> outer;
     std::shared_ptr<Channel> channel;
     lockstep_mpi_comm* comm = nullptr;
-    std::string key;
     std::string library;
     std::chrono::milliseconds timeout{0};
   };
   explicit MpiCommunicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  static std::shared_ptr<MpiCommunicator> make(const MpiWorld& world, const std::string& key, const std::string& name,
+  static std::shared_ptr<MpiCommunicator> make(const MpiWorld& world, const std::string& name,
                                                std::chrono::milliseconds timeout);
   static void close(const State& state);
 
   const std::shared_ptr<State> state_;
-  std::mutex mutex_;
-  std::map<std::string, int> subgroups_;  // guarded by mutex_: how often each list of ranks was used
 };
 
 }  // namespace lockstep::mpi

@@ -187,8 +187,6 @@ Result<MpiWorld> form(const std::string& backend, const CommunicatorOptions& opt
   } catch (const Error& error) {
     return error.status();
   }
-  world.job->supervisor =
-      std::make_unique<Supervisor>(world.job->store, fmt::format("host {}, pid {}", self.host, self.pid));
   return world;
 }
 

@@ -7,7 +7,6 @@
 #include "lockstep/communicator/communicator.h"
 #include "lockstep/rendezvous/init_options.h"
 #include "mpi/mpi_engine.h"
-#include "mpi/supervisor.h"
 #include "store/tcp/tcp_store_server.h"
 
 namespace lockstep::mpi {
@@ -21,7 +20,6 @@ struct MpiJob {
   std::shared_ptr<MpiEngine> engine;
   std::unique_ptr<TcpStoreServer> server;  // on rank 0
   std::shared_ptr<Store> store;
-  std::unique_ptr<Supervisor> supervisor;
 };
 
 // The result of forming the world.

@@ -57,7 +57,7 @@ class OperationBuilder {
         size_(static_cast<std::size_t>(context.size)),
         is_root_(context.rank == operation.peer) {
     built_.timeout = operation.timeout.value_or(context.timeout);
-    built_.collective = is_collective(operation.kind);
+    if (is_collective(operation.kind)) built_.collective = descriptor_of(operation, context.size);
     built_.memory = std::move(memory);
   }
 
@@ -82,14 +82,13 @@ class OperationBuilder {
  private:
   using Request = lockstep_mpi_request**;
 
-  // "all_reduce(sum) of 100 f32", and `more`.
-  void name(std::size_t count, DType dtype, const std::string& more = "") {
+  void check_size() const { check_elements(call_, built_.collective->count); }
+  // "send of 100 f32 to rank 1 with tag 0"
+  void name_message(std::size_t count, DType dtype, std::string_view direction) {
     check_elements(call_, count);
-    const std::string op = reduces(operation_.kind) ? fmt::format("({})", to_string(operation_.op)) : "";
-    built_.text = fmt::format("{}{} of {} {}{}", call_, op, count, to_string(dtype), more);
+    built_.text = fmt::format("{} of {} {} {} rank {} with tag {}", call_, count, to_string(dtype), direction,
+                              operation_.peer, operation_.tag);
   }
-  std::string to_root() const { return fmt::format(" to rank {}", operation_.peer); }
-  std::string from_root() const { return fmt::format(" from rank {}", operation_.peer); }
 
   // What MPI does in place here. Two buffers would leave the result in the wrong one.
   void check_in_place() const {
@@ -124,14 +123,13 @@ class OperationBuilder {
   }
 
   void barrier() {
-    built_.text = "barrier";
     built_.start = [mpi = mpi_, comm = comm_](Request request) { return mpi->barrier(comm, request); };
   }
 
   void all_reduce() {
     check_in_place();
     check_reduce_op(call_, output_.dtype, operation_.op);
-    name(output_.count, output_.dtype);
+    check_size();
     if (is_half_reduction()) return half_reduction().all_reduce(built_, output_);
     built_.start = [mpi = mpi_, comm = comm_, data = output_, op = operation_.op](Request request) {
       return mpi->all_reduce(comm, some(data.data), data.count, static_cast<int>(data.dtype), mpi_op(op), request);
@@ -143,7 +141,7 @@ class OperationBuilder {
     check_root();
     check_in_place();
     check_reduce_op(call_, output_.dtype, operation_.op);
-    name(output_.count, output_.dtype, to_root());
+    check_size();
     if (is_half_reduction()) return half_reduction().reduce(built_, output_, operation_.peer);
     built_.start = [mpi = mpi_, comm = comm_, data = output_, op = operation_.op,
                     root = operation_.peer](Request request) {
@@ -155,7 +153,7 @@ class OperationBuilder {
   void broadcast() {
     check_root();
     check_in_place();
-    name(output_.count, output_.dtype, from_root());
+    check_size();
     built_.start = [mpi = mpi_, comm = comm_, data = output_, root = operation_.peer](Request request) {
       return mpi->broadcast(comm, some(data.data), data.count, static_cast<int>(data.dtype), root, request);
     };
@@ -163,7 +161,7 @@ class OperationBuilder {
 
   void all_gather() {
     check_ratio("output", output_.count, input_.count, "size of the group times the input's");
-    name(input_.count, input_.dtype);
+    check_size();
     built_.start = [mpi = mpi_, comm = comm_, from = separate_input(), to = output_,
                     count = input_.count](Request request) {
       return mpi->all_gather(comm, from, some(to.data), count, static_cast<int>(to.dtype), request);
@@ -178,7 +176,7 @@ class OperationBuilder {
                 "as in the list of counts");
     const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
     check_count(call_, "output", output_.count, total, "the sum of the counts");
-    name(total, input_.dtype);
+    check_size();
     built_.start = [mpi = mpi_, comm = comm_, from = separate_input(), to = output_,
                     list = std::vector<std::size_t>(counts.begin(), counts.end())](Request request) {
       return mpi->all_gather_v(comm, from, some(to.data), list.data(), static_cast<int>(to.dtype), request);
@@ -189,7 +187,7 @@ class OperationBuilder {
     check_reduce_op(call_, input_.dtype, operation_.op);
     check_ratio("input", input_.count, output_.count, "size of the group times the output's");
     check_elements(call_, input_.count);
-    name(output_.count, input_.dtype);
+    check_size();
     if (is_half_reduction()) return half_reduction().reduce_scatter(built_, input_, output_);
     built_.start = [mpi = mpi_, comm = comm_, from = separate_input(), to = output_,
                     op = operation_.op](Request request) {
@@ -201,7 +199,7 @@ class OperationBuilder {
   void gather() {
     check_root();
     if (is_root_) check_ratio("output", output_.count, input_.count, "size of the group times the input's");
-    name(input_.count, input_.dtype, to_root());
+    check_size();
     built_.start = [mpi = mpi_, comm = comm_, from = separate_input(), in = input_, to = output_.data,
                     root = operation_.peer](Request request) {
       return mpi->gather(comm, from, some(to), in.count, static_cast<int>(in.dtype), root, request);
@@ -211,7 +209,7 @@ class OperationBuilder {
   void scatter() {
     check_root();
     if (is_root_) check_ratio("input", input_.count, output_.count, "size of the group times the output's");
-    name(output_.count, output_.dtype, from_root());
+    check_size();
     built_.start = [mpi = mpi_, comm = comm_, from = separate_input(), to = output_,
                     root = operation_.peer](Request request) {
       return mpi->scatter(comm, from, some(to.data), to.count, static_cast<int>(to.dtype), root, request);
@@ -223,7 +221,7 @@ class OperationBuilder {
     check_count(call_, "output", output_.count, input_.count, "as many as in the input");
     const std::size_t part = input_.count / size_;
     check_count(call_, "input", input_.count, size_ * part, "a multiple of the size of the group");
-    name(part, input_.dtype);
+    check_size();
     built_.start = [mpi = mpi_, comm = comm_, from = separate_input(), to = output_, part](Request request) {
       return mpi->all_to_all(comm, from, some(to.data), part, static_cast<int>(to.dtype), request);
     };
@@ -238,7 +236,7 @@ class OperationBuilder {
 
   void send() {
     check_message("destination");
-    name(input_.count, input_.dtype, fmt::format("{} with tag {}", to_root(), operation_.tag));
+    name_message(input_.count, input_.dtype, "to");
     built_.start = [mpi = mpi_, comm = comm_, data = input_, to = operation_.peer,
                     tag = operation_.tag](Request request) {
       return mpi->send(comm, some(const_cast<void*>(data.data)), data.count, static_cast<int>(data.dtype), to, tag,
@@ -248,7 +246,7 @@ class OperationBuilder {
 
   void recv() {
     check_message("source");
-    name(output_.count, output_.dtype, fmt::format("{} with tag {}", from_root(), operation_.tag));
+    name_message(output_.count, output_.dtype, "from");
     built_.start = [mpi = mpi_, comm = comm_, data = output_, from = operation_.peer,
                     tag = operation_.tag](Request request) {
       return mpi->recv(comm, some(data.data), data.count, static_cast<int>(data.dtype), from, tag, request);

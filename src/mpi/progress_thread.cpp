@@ -112,7 +112,7 @@ void ProgressThread::serve_channels(bool* worked, bool* busy) {
   if (check) last_check_ = now;
   for (const auto& channel : channels()) {
     *worked |= channel->advance();
-    if (check && channel->busy()) channel->check();
+    if (check) channel->check();
     *busy |= channel->busy();
   }
 }

@@ -29,8 +29,6 @@ class StepClock {
   void gradients_complete();
   void wait_ended();
   void step_ended();
-  // The step was given up.
-  void step_failed() { reset(now_ticks()); }
 
   std::uint32_t model() const { return model_; }
   std::uint64_t steps() const { return steps_; }

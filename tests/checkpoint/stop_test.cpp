@@ -1,7 +1,9 @@
 // A writer of an older generation that is stopped (SIGSTOP) while it saves, and continues after a newer generation of
 // its job has saved: what it has never becomes the newest snapshot, and it removes nothing of the newer generation's.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "base/unique_fd.h"
 #include "checkpoint/snapshot_directory.h"
 #include "checkpoint/testing/test_folder.h"
 #include "support/process_set.h"
@@ -91,6 +94,15 @@ TEST(SnapshotStop, AWriterOfAnOlderGenerationThatContinuesIsRefused) {
                     HasSubstr("has taken over the lock"), HasSubstr("the job continues without this process")));
   EXPECT_THAT(folder.names(), ElementsAre("snapshot-000001-step-101", "snapshot-000002-step-102"));
   EXPECT_EQ(read_newest_snapshot(folder.path()).value().snapshot->manifest.step, 102);
+}
+
+TEST(SnapshotStop, ALockOfAProcessThatWasStoppedBeforeItSignedIsTakenOver) {
+  const TestFolder folder;
+  const UniqueFd lock(::open((folder.path() + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
+  const std::string text = "newer";
+  const auto newer = write(folder.path(), 2, 1, bytes_of(text), 2);
+  EXPECT_TRUE(newer.ok()) << newer.status().to_string();
 }
 
 LOCKSTEP_PROCESS_ROLE(writer_of_generation_1) {

@@ -87,7 +87,7 @@ void expect_survivors_name_rank_1(ProcessSet& ranks, double within) {
     ASSERT_TRUE(status) << ranks.report();
     EXPECT_TRUE(status->success()) << ranks.report();
     // Between two operations there is none to name.
-    EXPECT_THAT(ranks.output(rank), AnyOf(HasSubstr("threw: peer_lost: all_reduce(count 1048576, Float, sum) #"),
+    EXPECT_THAT(ranks.output(rank), AnyOf(HasSubstr("threw: peer_lost: all_reduce(count 1048576, f32, sum) #"),
                                           HasSubstr("threw: peer_lost: group 'world' ")))
         << ranks.report();
     EXPECT_THAT(ranks.output(rank), AllOf(HasSubstr("rank 1 (host "), HasSubstr("pid " + std::to_string(ranks.pid(1))),

@@ -88,7 +88,7 @@ TEST(FakeMpi, OfAnotherVersionIsRefused) {
 
 TEST(FakeMpi, ErrorsAreReportedWithMpisMessageAndEndTheGroup) {
   EXPECT_THAT(run_fake("failing_fake_rank", {}, 0),
-              AllOf(HasSubstr("operation #1, barrier: MPI returned error 77: fake error 77"),
+              AllOf(HasSubstr("barrier #1: MPI returned error 77: fake error 77"),
                     HasSubstr("then: unavailable: group 'world'"), Not(HasSubstr("finalised"))));
 }
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <numeric>
 
 #include "base/log.h"
 #include "ddp/backends/c10d/c10d_engine.h"
@@ -76,6 +77,15 @@ const WatchGroup& GroupRequest::watch() {
   return *watch_;
 }
 
+WatchGroup GroupRequest::own_watch() {
+  WatchGroup own = watch();
+  if (!shared_) return own;
+  std::vector<int> all(static_cast<std::size_t>(own.group->size()));
+  std::iota(all.begin(), all.end(), 0);
+  own.group = own.group->new_group(all, own.group->name());
+  return own;
+}
+
 void register_backend(const std::string& name, BackendEntry entry) {
   const auto spec = parse_backend_spec(name);
   throw_if_error(spec.status().with_context("register_backend"));
@@ -135,6 +145,7 @@ std::shared_ptr<ProcessGroup> make_group(const ProcessGroupOptions& options) {
   GroupRequest request(options, spec.choices.front().backend);
   request.set_by_default(options.backend.empty() && std::getenv("LOCKSTEP_BACKEND") == nullptr);
   if (!spec.per_device()) return make_group_on(request);
+  request.set_shared();
   std::map<std::string, std::shared_ptr<ProcessGroup>> groups;
   BackendSpec made;
   for (const BackendSpec::Choice& choice : spec.choices) {

@@ -33,12 +33,17 @@ class GroupRequest {
   const std::string& backend() const { return backend_; }
   // Throws Error. Not thread-safe.
   const WatchGroup& watch();
+  // One that no other backend uses. Collective. Throws Error.
+  WatchGroup own_watch();
+  // Several backends share the rendezvous.
+  void set_shared() { shared_ = true; }
 
  private:
   ProcessGroupOptions options_;
   std::string backend_;
   std::shared_ptr<WatchGroup> watch_;
   bool by_default_ = false;
+  bool shared_ = false;
 };
 
 struct BackendEntry {

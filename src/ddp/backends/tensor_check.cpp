@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ddp/group/operation_label.h"
+
 namespace lockstep::detail {
 
 std::optional<DType> engine_type(at::ScalarType type) {
@@ -59,7 +61,7 @@ Operation engine_operation(const TensorOperation& operation) {
           .output = buffer(operation.output),
           .op = operation.op,
           .peer = operation.peer,
-          .tag = operation.tag,
+          .tag = is_collective(operation.kind) ? OperationLabel::current() : operation.tag,
           .counts = operation.counts,
           .timeout = operation.timeout};
 }

@@ -20,7 +20,8 @@ std::optional<DType> engine_type(at::ScalarType type);
 Status check_tensor(const std::string& backend, c10::DeviceType device, const at::Tensor& tensor,
                     std::optional<ReduceOp> op);
 
-// The same operation on the tensors' memory, for an engine without tensors. Valid as long as `operation`.
+// The same operation on the tensors' memory, for an engine without tensors; a collective has the thread's label. Valid
+// as long as `operation`.
 Operation engine_operation(const TensorOperation& operation);
 
 }  // namespace lockstep::detail

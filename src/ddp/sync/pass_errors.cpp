@@ -126,16 +126,15 @@ std::string early_gradient_error(int rank) {
 std::string unweighted_error(int rank) {
   return fmt::format(
       "rank {}: DdpOptions::sample_weighted: this backward did not go through the outputs of forward(), so its "
-      "gradients "
-      "could not be weighted. Compute the loss from what forward() returned",
+      "gradients could not be weighted. Compute the loss from what forward() returned",
       rank);
 }
 
 std::string unequal_weights_error(int rank, double first, double second) {
   return fmt::format(
       "DdpOptions::sample_weighted: this backward goes through two forwards in which rank {} has different shares of "
-      "the "
-      "samples ({:.6g} and {:.6g} of the average), so its gradients cannot be weighted. Pass equally large batches to "
+      "the samples ({:.6g} and {:.6g} of the average), so its gradients cannot be weighted. Pass equally large batches "
+      "to "
       "both, or call backward() for each",
       rank, first, second);
 }
@@ -144,8 +143,7 @@ std::string mismatch_context(int rank, bool caught, bool several_models) {
   if (caught) {
     return fmt::format(
         "DistributedDataParallel: a backward() of rank {} ended with an exception that the program caught, so this "
-        "rank "
-        "is one step behind the others. Leave the training loop if a step fails on one rank",
+        "rank is one step behind the others. Leave the training loop if a step fails on one rank",
         rank);
   }
   if (!several_models) return "";

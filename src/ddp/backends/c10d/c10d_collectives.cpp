@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "ddp/backends/tensor_check.h"
+
 #if LOCKSTEP_HAS_C10D
 
 namespace lockstep::detail {
@@ -73,27 +75,12 @@ std::vector<at::Tensor> parts_of(const at::Tensor& row, int count) {
   return Op(Op::SUM);
 }
 
-// The tensor whose elements count() of the operation's name counts: the smaller side.
-const at::Tensor& counted_tensor(const TensorOperation& operation) {
-  switch (operation.kind) {
-    case OperationKind::reduce_scatter:
-    case OperationKind::scatter: return operation.output;
-    default: return operation.input.defined() ? operation.input : operation.output;
-  }
-}
-
-// "all_reduce(count 100, Float, sum)"
-std::string name_of(const TensorOperation& operation) {
-  const std::string_view kind = lockstep::to_string(operation.kind);
-  if (operation.kind == OperationKind::barrier) return std::string(kind);
-  const at::Tensor& tensor = counted_tensor(operation);
-  std::string text = fmt::format("{}(count {}, {}", kind, tensor.numel(), c10::toString(tensor.scalar_type()));
-  if (reduces(operation.kind)) text += fmt::format(", {}", lockstep::to_string(operation.op));
-  switch (operation.kind) {
-    case OperationKind::send: return text + fmt::format(", to rank {}, tag {})", operation.peer, operation.tag);
-    case OperationKind::recv: return text + fmt::format(", from rank {}, tag {})", operation.peer, operation.tag);
-    default: return text + (operation.peer < 0 ? ")" : fmt::format(", root {})", operation.peer));
-  }
+// "send(count 100, Float, to rank 1, tag 0)"
+std::string name_of_message(const TensorOperation& operation) {
+  const at::Tensor& tensor = operation.tensor();
+  return fmt::format("{}(count {}, {}, {} rank {}, tag {})", lockstep::to_string(operation.kind), tensor.numel(),
+                     c10::toString(tensor.scalar_type()), operation.kind == OperationKind::send ? "to" : "from",
+                     operation.peer, operation.tag);
 }
 
 bool is_half(const at::Tensor& tensor) {
@@ -118,10 +105,16 @@ C10dCollectives::Reduction C10dCollectives::prepare(const TensorOperation& opera
   return reduction;
 }
 
-Work C10dCollectives::issue(C10dOperation operation, std::optional<std::chrono::milliseconds> timeout,
+Work C10dCollectives::issue(const TensorOperation& operation, Tensors tensors, std::function<void()> finish,
                             const std::function<C10dWork()>& start) {
-  operation.timeout = timeout.value_or(timeout_);
-  return lane_.issue(std::move(operation), start);
+  C10dOperation issued{
+      .tensors = std::move(tensors), .finish = std::move(finish), .timeout = operation.timeout.value_or(timeout_)};
+  if (is_collective(operation.kind)) {
+    issued.collective = descriptor_of(engine_operation(operation), size_);
+  } else {
+    issued.name = name_of_message(operation);
+  }
+  return lane_.issue(std::move(issued), start);
 }
 
 Work C10dCollectives::submit(const TensorOperation& operation) {
@@ -129,7 +122,7 @@ Work C10dCollectives::submit(const TensorOperation& operation) {
   // may have no elements.
   const bool is_empty = operation.tensor().defined() && operation.tensor().numel() == 0;
   if (is_empty && is_collective(operation.kind) && operation.kind != OperationKind::all_gather_v) {
-    return barrier(name_of(operation), operation.timeout);
+    return barrier(operation);
   }
   const bool in_place = operation.kind == OperationKind::all_reduce || operation.kind == OperationKind::reduce ||
                         operation.kind == OperationKind::broadcast;
@@ -138,7 +131,7 @@ Work C10dCollectives::submit(const TensorOperation& operation) {
                  fmt::format("{}: input and output must be the same tensor", lockstep::to_string(operation.kind))});
   }
   switch (operation.kind) {
-    case OperationKind::barrier: return barrier(name_of(operation), operation.timeout);
+    case OperationKind::barrier: return barrier(operation);
     case OperationKind::all_reduce: return all_reduce(operation);
     case OperationKind::reduce: return reduce(operation);
     case OperationKind::broadcast: return broadcast(operation);
@@ -154,8 +147,8 @@ Work C10dCollectives::submit(const TensorOperation& operation) {
   throw Error({StatusCode::internal, "unknown kind of operation"});
 }
 
-Work C10dCollectives::barrier(std::string name, std::optional<std::chrono::milliseconds> timeout) {
-  return issue({.name = std::move(name)}, timeout, [&] {
+Work C10dCollectives::barrier(const TensorOperation& operation) {
+  return issue(operation, {}, nullptr, [&] {
     ::c10d::BarrierOptions call;
     if (device_.has_index()) call.device_ids = {device_.index()};
     return backend_.barrier(call);
@@ -169,12 +162,11 @@ Work C10dCollectives::all_reduce(const TensorOperation& operation) {
     if (reduction.finish) reduction.finish();
     if (reduction.is_copy()) copy_into(reduction.original, reduction.reduced);
   };
-  return issue({.name = name_of(operation), .tensors = {operation.output, reduction.reduced}, .finish = finish},
-               operation.timeout, [&] {
-                 ::c10d::AllreduceOptions call;
-                 call.reduceOp = reduction.op;
-                 return backend_.allreduce(tensors, call);
-               });
+  return issue(operation, {operation.output, reduction.reduced}, finish, [&] {
+    ::c10d::AllreduceOptions call;
+    call.reduceOp = reduction.op;
+    return backend_.allreduce(tensors, call);
+  });
 }
 
 Work C10dCollectives::reduce(const TensorOperation& operation) {
@@ -188,13 +180,12 @@ Work C10dCollectives::reduce(const TensorOperation& operation) {
     if (reduction.finish) reduction.finish();
     if (reduction.is_copy()) copy_into(reduction.original, reduction.reduced);
   };
-  return issue({.name = name_of(operation), .tensors = {operation.input, reduction.reduced}, .finish = finish},
-               operation.timeout, [&] {
-                 ::c10d::ReduceOptions call;
-                 call.reduceOp = reduction.op;
-                 call.rootRank = operation.peer;
-                 return backend_.reduce(tensors, call);
-               });
+  return issue(operation, {operation.input, reduction.reduced}, finish, [&] {
+    ::c10d::ReduceOptions call;
+    call.reduceOp = reduction.op;
+    call.rootRank = operation.peer;
+    return backend_.reduce(tensors, call);
+  });
 }
 
 Work C10dCollectives::reduce_scatter(const TensorOperation& operation) {
@@ -202,7 +193,7 @@ Work C10dCollectives::reduce_scatter(const TensorOperation& operation) {
   Reduction reduction = prepare(operation);
   if (engine_.traits.reduce_scatters && !reduction.is_copy() && !reduction.finish) {
     at::Tensor from = reduction.reduced, to = flat(output);
-    return issue({.name = name_of(operation), .tensors = {input, output}}, operation.timeout, [&] {
+    return issue(operation, {input, output}, nullptr, [&] {
       ::c10d::ReduceScatterOptions call;
       call.reduceOp = reduction.op;
       return backend_._reduce_scatter_base(to, from, call);
@@ -215,17 +206,16 @@ Work C10dCollectives::reduce_scatter(const TensorOperation& operation) {
     copy_into(part.scalar_type() == at::kByte ? bytes(to) : flat(to), part);
   };
   Tensors tensors{reduction.reduced};
-  return issue({.name = name_of(operation), .tensors = {input, output, reduction.reduced}, .finish = finish},
-               operation.timeout, [&] {
-                 ::c10d::AllreduceOptions call;
-                 call.reduceOp = reduction.op;
-                 return backend_.allreduce(tensors, call);
-               });
+  return issue(operation, {input, output, reduction.reduced}, finish, [&] {
+    ::c10d::AllreduceOptions call;
+    call.reduceOp = reduction.op;
+    return backend_.allreduce(tensors, call);
+  });
 }
 
 Work C10dCollectives::broadcast(const TensorOperation& operation) {
   Tensors tensors{bytes(operation.output)};
-  return issue({.name = name_of(operation), .tensors = {operation.output}}, operation.timeout, [&] {
+  return issue(operation, {operation.output}, nullptr, [&] {
     ::c10d::BroadcastOptions call;
     call.rootRank = operation.peer;
     return backend_.broadcast(tensors, call);
@@ -233,14 +223,15 @@ Work C10dCollectives::broadcast(const TensorOperation& operation) {
 }
 
 Work C10dCollectives::all_gather(const TensorOperation& operation) {
-  C10dOperation issued{.name = name_of(operation), .tensors = {operation.input, operation.output}};
   at::Tensor from = bytes(operation.input), to = bytes(operation.output);
   if (engine_.traits.gathers_flat) {
-    return issue(std::move(issued), operation.timeout, [&] { return backend_._allgather_base(to, from); });
+    return issue(operation, {operation.input, operation.output}, nullptr,
+                 [&] { return backend_._allgather_base(to, from); });
   }
   Tensors inputs{from};
   std::vector<Tensors> outputs{parts_of(to, size_)};
-  return issue(std::move(issued), operation.timeout, [&] { return backend_.allgather(outputs, inputs); });
+  return issue(operation, {operation.input, operation.output}, nullptr,
+               [&] { return backend_.allgather(outputs, inputs); });
 }
 
 Work C10dCollectives::all_gather_v(const TensorOperation& operation) {
@@ -269,15 +260,15 @@ Work C10dCollectives::all_gather_v(const TensorOperation& operation) {
       offset += length;
     }
   };
-  return issue({.name = name_of(operation), .tensors = {operation.output, padded, gathered}, .finish = unpack},
-               operation.timeout, [&] { return backend_.allgather(outputs, inputs); });
+  return issue(operation, {operation.output, padded, gathered}, unpack,
+               [&] { return backend_.allgather(outputs, inputs); });
 }
 
 Work C10dCollectives::gather(const TensorOperation& operation) {
   Tensors inputs{bytes(operation.input)};
   std::vector<Tensors> outputs;
   if (rank_ == operation.peer) outputs.push_back(parts_of(bytes(operation.output), size_));
-  return issue({.name = name_of(operation), .tensors = {operation.input, operation.output}}, operation.timeout, [&] {
+  return issue(operation, {operation.input, operation.output}, nullptr, [&] {
     ::c10d::GatherOptions call;
     call.rootRank = operation.peer;
     return backend_.gather(outputs, inputs, call);
@@ -288,7 +279,7 @@ Work C10dCollectives::scatter(const TensorOperation& operation) {
   Tensors outputs{bytes(operation.output)};
   std::vector<Tensors> inputs;
   if (rank_ == operation.peer) inputs.push_back(parts_of(bytes(operation.input), size_));
-  return issue({.name = name_of(operation), .tensors = {operation.input, operation.output}}, operation.timeout, [&] {
+  return issue(operation, {operation.input, operation.output}, nullptr, [&] {
     ::c10d::ScatterOptions call;
     call.rootRank = operation.peer;
     return backend_.scatter(outputs, inputs, call);
@@ -297,7 +288,7 @@ Work C10dCollectives::scatter(const TensorOperation& operation) {
 
 Work C10dCollectives::all_to_all(const TensorOperation& operation) {
   at::Tensor from = bytes(operation.input), to = bytes(operation.output);
-  return issue({.name = name_of(operation), .tensors = {operation.input, operation.output}}, operation.timeout, [&] {
+  return issue(operation, {operation.input, operation.output}, nullptr, [&] {
     std::vector<std::int64_t> equal;  // none given: equal parts
     return backend_.alltoall_base(to, from, equal, equal);
   });
@@ -314,14 +305,14 @@ void C10dCollectives::check_tag(int tag) const {
 Work C10dCollectives::send(const TensorOperation& operation) {
   check_tag(operation.tag);
   Tensors tensors{bytes(operation.input)};
-  return issue({.name = name_of(operation), .message = true, .tensors = {operation.input}}, operation.timeout,
+  return issue(operation, {operation.input}, nullptr,
                [&] { return backend_.send(tensors, operation.peer, operation.tag); });
 }
 
 Work C10dCollectives::recv(const TensorOperation& operation) {
   check_tag(operation.tag);
   Tensors tensors{bytes(operation.output)};
-  return issue({.name = name_of(operation), .message = true, .tensors = {operation.output}}, operation.timeout,
+  return issue(operation, {operation.output}, nullptr,
                [&] { return backend_.recv(tensors, operation.peer, operation.tag); });
 }
 

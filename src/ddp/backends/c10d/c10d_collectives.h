@@ -46,11 +46,12 @@ class C10dCollectives {
   Work send(const TensorOperation& operation);
   Work recv(const TensorOperation& operation);
   // A collective on no elements: all ranks reach it, and nothing is sent.
-  Work barrier(std::string name, std::optional<std::chrono::milliseconds> timeout);
+  Work barrier(const TensorOperation& operation);
 
   // What the engine reduces instead of the input, and how the result is copied back.
   Reduction prepare(const TensorOperation& operation) const;
-  Work issue(C10dOperation operation, std::optional<std::chrono::milliseconds> timeout,
+  // `tensors` are what c10d reads and writes; `finish` (may be null) is called after success.
+  Work issue(const TensorOperation& operation, Tensors tensors, std::function<void()> finish,
              const std::function<C10dWork()>& start);
   // Throws Error if the engine has no tags and this is one.
   void check_tag(int tag) const;

@@ -22,7 +22,7 @@ BackendEntry c10d_backend(C10dEngine engine) {
   entry.available = [] { return Status(); };
   entry.make = [shared](GroupRequest& request) {
     const ProcessGroupOptions& options = request.options();
-    return std::make_shared<C10dGroup>(request.watch(), shared,
+    return std::make_shared<C10dGroup>(request.own_watch(), shared,
                                        C10dTimeouts{.operation = options.timeout, .init = options.init_timeout});
   };
   const c10::DeviceType device = shared->traits.device;

@@ -78,7 +78,7 @@ TEST(RegisteredC10dBackend, WorksLikeABuiltInBackend) {
         kept.reset();
         const Status outcome = stuck.wait(Deadline::after(10s));
         EXPECT_EQ(outcome.code(), StatusCode::timed_out);
-        EXPECT_THAT(outcome.message(), AllOf(HasSubstr("all_reduce(count 3, Float, sum) #2"), HasSubstr(name)));
+        EXPECT_THAT(outcome.message(), AllOf(HasSubstr("all_reduce(count 3, f32, sum) #2"), HasSubstr(name)));
         EXPECT_GT(memory.use_count(), 1U) << "the engine may still write to it";
         LoneBackend::held->release();
         LoneBackend::held.reset();

@@ -10,7 +10,7 @@
 #include <future>
 #include <thread>
 
-#include "base/random.h"
+#include "communicator/communicator_impl.h"
 #include "ddp/backends/c10d/c10d_store.h"
 #include "ddp/backends/tensor_check.h"
 #include "rendezvous/network_interface.h"
@@ -20,18 +20,7 @@ namespace lockstep::detail {
 
 namespace {
 
-constexpr std::size_t kIdBytes = 16;
 constexpr std::chrono::milliseconds kLookInterval{20};
-
-// Unique in time, the same on every rank: keys of another group, or of an earlier run, are never this group's.
-std::string agreed_id(Communicator& group) {
-  std::array<std::uint8_t, kIdBytes> id{};
-  if (group.rank() == 0) fill_random(std::as_writable_bytes(std::span(id)));
-  group.broadcast(Buffer(std::span(id)), 0);
-  std::string text;
-  for (const std::uint8_t byte : id) text += fmt::format("{:02x}", byte);
-  return text;
-}
 
 // The address at which other hosts reach this one; as for the links of our own engine.
 std::string address_for_other_hosts(const WatchGroup& watch) {
@@ -50,9 +39,11 @@ C10dGroup::C10dGroup(WatchGroup watch, std::shared_ptr<const C10dEngine> engine,
       timeouts_(timeouts),
       device_(engine_->traits.stream_ordered ? c10::impl::VirtualGuardImpl(engine_->traits.device).getDevice()
                                              : at::Device(engine_->traits.device)) {
-  store_ = std::make_shared<PrefixStore>(watch_.store, fmt::format("c10d/{}/", agreed_id(*watch_.group)));
+  // Keys of another group, or of an earlier run, are never this group's.
+  const std::string& id = Communicator::Impl::group_id(*watch_.group);
+  store_ = std::make_shared<PrefixStore>(watch_.store, fmt::format("c10d/{}/", id));
   connect();
-  lane_ = std::make_unique<C10dLane>(watch_, store_, *engine_, *backend_);
+  lane_ = std::make_unique<C10dLane>(watch_, *engine_, *backend_);
   collectives_ =
       std::make_unique<C10dCollectives>(*engine_, *backend_, *lane_, device_, rank(), size(), timeouts_.operation);
 }

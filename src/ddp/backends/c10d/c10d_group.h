@@ -28,7 +28,8 @@ struct C10dTimeouts {
 
 class C10dGroup final : public ProcessGroup {
  public:
-  // Connects the engine between the ranks of `watch`, all of which must call it. Throws Error.
+  // Connects the engine between the ranks of `watch`, all of which must call it; the watch group must be this group's
+  // own. Throws Error.
   C10dGroup(WatchGroup watch, std::shared_ptr<const C10dEngine> engine, const C10dTimeouts& timeouts);
   ~C10dGroup() override;
 

@@ -280,7 +280,7 @@ TEST_P(GlooGroup, AbortReachesEveryRankWithItsReason) {
       const Status outcome = pending.wait(testing::in_seconds(10));
       EXPECT_EQ(outcome.code(), StatusCode::aborted);
       EXPECT_THAT(outcome.message(),
-                  AllOf(HasSubstr("all_reduce(count 1048576, Float, sum) #1"), HasSubstr("(backend \"gloo\")"),
+                  AllOf(HasSubstr("all_reduce(count 1048576, f32, sum) #1"), HasSubstr("(backend \"gloo\")"),
                         HasSubstr("rank 1 ("), HasSubstr("aborted the group")));
     }
     EXPECT_FALSE(group->health().ok());
@@ -303,11 +303,28 @@ TEST_P(GlooGroup, ADeadlineNamesTheOperationAndTheMissingRank) {
   for (const int rank : {0, 1}) {
     EXPECT_THAT(
         texts[static_cast<std::size_t>(rank)],
-        AllOf(HasSubstr("timed_out"), HasSubstr("all_reduce(count 5, Float, sum) #2"),
-              HasSubstr("reached its deadline"), HasSubstr("rank 2 ("), HasSubstr("did not reach this operation")));
+        AllOf(HasSubstr("timed_out"), HasSubstr("all_reduce(count 5, f32, sum) #2"), HasSubstr("reached its deadline"),
+              HasSubstr("rank 2 ("), HasSubstr("did not reach this operation")));
     EXPECT_THAT(texts[static_cast<std::size_t>(rank)], ::testing::Not(HasSubstr("rank 1 (host")));
   }
   EXPECT_THAT(texts[2], HasSubstr("reached its deadline"));
+}
+
+TEST_P(GlooGroup, RanksThatCallDifferentOperationsAreNamed) {
+  const auto texts = errors(3, [](const Group& group) {
+    group->barrier({}).wait();
+    if (group->rank() == 1) {
+      group->broadcast(at::ones({5}), 1, {}).wait();  // which waits for nobody
+      const auto end = testing::in_seconds(20);
+      while (group->health().ok() && !end.expired()) std::this_thread::sleep_for(5ms);
+      throw_if_error(group->health());
+    }
+    group->all_reduce(at::ones({7}), {}).wait();
+  });
+  for (const std::string& text : texts) {
+    EXPECT_THAT(text, AllOf(HasSubstr("mismatch"), HasSubstr("called all_reduce(count 7, f32, sum) #2"),
+                            HasSubstr("rank 1 called broadcast(count 5, f32, root 1) #2")));
+  }
 }
 
 TEST_P(GlooGroup, AMessageThatIsNotSentReachesItsDeadline) {

@@ -4,16 +4,15 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "base/log.h"
+#include "communicator/communicator_impl.h"
 
 namespace lockstep::detail {
 
@@ -43,9 +42,8 @@ constexpr milliseconds kDeviceGrace{10000};
 
 // After close(): how long the engine may take to release the tensors, before operations complete without it.
 constexpr std::chrono::milliseconds kCloseGrace{2000};
-// How often a rank that does not wait publishes its progress.
-constexpr std::chrono::milliseconds kPublishInterval{1000};
-constexpr std::chrono::milliseconds kStoreTimeout{2000};
+// How often a rank that does not wait looks what the others wait for.
+constexpr std::chrono::milliseconds kIdleLook{1000};
 
 bool readable_within(int fd, milliseconds timeout) {
   pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
@@ -54,9 +52,9 @@ bool readable_within(int fd, milliseconds timeout) {
 
 }  // namespace
 
-C10dLane::C10dLane(WatchGroup watch, std::shared_ptr<Store> store, const C10dEngine& engine, C10dBackend& backend)
+C10dLane::C10dLane(WatchGroup watch, const C10dEngine& engine, C10dBackend& backend)
     : watch_(std::move(watch)),
-      store_(std::move(store)),
+      outer_(Communicator::Impl::watch_outer(*watch_.group)),
       engine_(engine),
       backend_(backend),
       wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -83,10 +81,10 @@ Work C10dLane::issue(C10dOperation operation, const std::function<C10dWork()>& s
   pending->state = std::make_shared<WorkState>();
   std::lock_guard issue_lock(issue_mutex_);
   throw_if_error(health());
-  if (!pending->message) {
+  if (pending->collective) {
     std::lock_guard lock(mutex_);
-    pending->sequence = ++last_issued_;
-    pending->name += fmt::format(" #{}", pending->sequence);
+    pending->collective->sequence = ++last_issued_;
+    pending->name = describe(*pending->collective);
   }
   pending->issued = Clock::now();
   try {
@@ -97,7 +95,7 @@ Work C10dLane::issue(C10dOperation operation, const std::function<C10dWork()>& s
   if (engine_.traits.stream_ordered) complete_at_once(*pending);
   std::lock_guard lock(mutex_);
   pending_.push_back(pending);
-  if (pending->message) {
+  if (!pending->collective) {
     messages_.push_back(pending);
     if (idle_messengers_ < static_cast<int>(messages_.size())) {
       messengers_.emplace_back([this] { complete_messages(); });
@@ -106,7 +104,8 @@ Work C10dLane::issue(C10dOperation operation, const std::function<C10dWork()>& s
     collectives_.push_back(pending);
   }
   changed_.notify_all();
-  if (!failure_.ok() || next_look_ > pending->issued + kLongWait || next_look_ > pending->deadline().when()) {
+  if (!failure_.ok() || next_look_ > pending->issued + OuterOperations::kLook ||
+      next_look_ > pending->deadline().when()) {
     wake_watcher();
   }
   return Work(pending->state);
@@ -179,6 +178,7 @@ void C10dLane::run(const Pending& operation) {
   } catch (const std::exception& error) {
     outcome = failure_of(*operation, error.what());
   }
+  if (outcome.ok() && operation->collective) outer_->completed(*operation->collective);
   settle(operation, outcome);
   operation->tensors.clear();
   operation->finish = nullptr;
@@ -278,8 +278,8 @@ void C10dLane::watch() {
     }
     if (const Status lost = watch_failure(); !lost.ok()) fail(lost);
     if (health().ok()) {
-      publish_progress();
-      look_at_deadlines();
+      look_at_collectives();
+      look_at_messages();
       continue;
     }
     if (!std::exchange(ended, true)) end_pending();
@@ -289,9 +289,11 @@ void C10dLane::watch() {
 
 Deadline C10dLane::next_look() {
   std::lock_guard lock(mutex_);
-  next_look_ = Clock::time_point::max();
-  for (const Pending& operation : pending_) next_look_ = std::min(next_look_, operation->deadline().when());
-  if (last_issued_ > published_) next_look_ = std::min(next_look_, Clock::now() + kLongWait);
+  next_look_ = Clock::now() + kIdleLook;
+  for (const Pending& operation : pending_) {
+    const auto due = operation->collective ? Clock::now() + OuterOperations::kLook : operation->deadline().when();
+    next_look_ = std::min(next_look_, due);
+  }
   return Deadline::at(next_look_);
 }
 
@@ -317,62 +319,44 @@ void C10dLane::settle_pending() {
   for (const Pending& operation : left) settle(operation, error_of(*operation, reason));
 }
 
-void C10dLane::look_at_deadlines() {
+void C10dLane::look_at_collectives() {
+  std::optional<OuterOperations::Pending> oldest;
+  {
+    std::lock_guard lock(mutex_);
+    for (const Pending& operation : pending_) {
+      if (!operation->collective) continue;
+      if (!oldest) oldest = {*operation->collective, operation->issued, operation->deadline()};
+      // One that waits for its turn has its own deadline; the one in front of it causes the delay.
+      oldest->deadline = oldest->deadline.earlier(operation->deadline());
+    }
+  }
+  const Status verdict = outer_->look(oldest);
+  if (verdict.ok()) return;
+  // It may have ended meanwhile: then it was only late.
+  if (verdict.code() == StatusCode::timed_out && !is_pending(oldest->op.sequence)) return;
+  fail(verdict);
+}
+
+bool C10dLane::is_pending(std::uint64_t collective) const {
+  std::lock_guard lock(mutex_);
+  return std::any_of(pending_.begin(), pending_.end(), [&](const Pending& operation) {
+    return operation->collective && operation->collective->sequence == collective;
+  });
+}
+
+void C10dLane::look_at_messages() {
   Pending late;
   {
     std::lock_guard lock(mutex_);
     for (const Pending& operation : pending_) {
-      if (operation->deadline().expired()) {
-        late = operation;
-        break;
-      }
+      if (!operation->collective && operation->deadline().expired()) late = operation;
     }
   }
-  if (late) fail(deadline_error(*late));
-}
-
-void C10dLane::publish_progress() {
-  std::uint64_t issued = 0;
-  bool waits = false;
-  {
-    std::lock_guard lock(mutex_);
-    issued = last_issued_;
-    waits = std::any_of(pending_.begin(), pending_.end(),
-                        [](const Pending& operation) { return Clock::now() - operation->issued >= kLongWait; });
-  }
-  if (issued == published_ || (!waits && Clock::now() - published_at_ < kPublishInterval)) return;
-  const Status status = store_->set(fmt::format("progress/{}", watch_.group->rank()), std::to_string(issued),
-                                    Deadline::after(kStoreTimeout));
-  if (!status.ok()) log_debug("cannot publish this rank's progress: {}", status.to_string());
-  published_ = issued;  // also after an error: it only serves messages
-  published_at_ = Clock::now();
-}
-
-Status C10dLane::deadline_error(const C10dOperation& operation) const {
-  const std::string who =
-      operation.message ? "the peer did not reach this operation" : missing_ranks(operation.sequence);
-  return {StatusCode::timed_out,
-          fmt::format("{} on rank {} reached its deadline after {:.1f} s: {}; is it stuck, slower than the timeout, or "
-                      "on a different code path?",
-                      operation.name, watch_.group->rank(), operation.elapsed_seconds(), who)};
-}
-
-std::string C10dLane::missing_ranks(std::uint64_t sequence) const {
-  const auto progress = store_->list("progress/", Deadline::after(kStoreTimeout));
-  if (!progress.ok())
-    return fmt::format("the store cannot be asked which ranks are missing ({})", progress.status().message());
-  std::vector<std::string> missing;
-  for (int rank = 0; rank < watch_.group->size(); ++rank) {
-    if (rank == watch_.group->rank()) continue;
-    const auto found = progress->find(fmt::format("progress/{}", rank));
-    std::uint64_t reached = 0;
-    if (found != progress->end()) {
-      std::from_chars(found->second.data(), found->second.data() + found->second.size(), reached);
-    }
-    if (reached < sequence) missing.push_back(watch_.group->describe_rank(rank));
-  }
-  if (missing.empty()) return fmt::format("all ranks reached it, but backend \"{}\" did not complete it", engine_.name);
-  return fmt::format("{} did not reach this operation", fmt::join(missing, ", "));
+  if (!late) return;
+  fail({StatusCode::timed_out,
+        fmt::format("{} on rank {} reached its deadline after {:.1f} s: the peer did not reach this operation; is it "
+                    "stuck, slower than the timeout, or on a different code path?",
+                    late->name, watch_.group->rank(), late->elapsed_seconds())});
 }
 
 }  // namespace lockstep::detail

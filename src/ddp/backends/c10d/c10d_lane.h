@@ -1,5 +1,5 @@
 // The operations of a c10d engine that are in flight: waits for each, completes our Work, and ends them all
-// when a deadline passes, a peer is lost, or a rank aborts.
+// when a deadline passes, a peer is lost, ranks call different operations, or a rank aborts.
 //
 // Threads: one completes collectives, in order of issue; messages (send, recv) are waited for by threads of
 // their own, as many as are pending at once, because c10d can only be waited for; one watches deadlines and the
@@ -20,12 +20,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/seconds.h"
 #include "base/unique_fd.h"
+#include "communicator/outer_operations.h"
 #include "communicator/work_state.h"
 #include "ddp/backends/c10d/c10d_engine.h"
 #include "ddp/backends/watch_group.h"
@@ -34,14 +36,13 @@
 namespace lockstep::detail {
 
 struct C10dOperation {
-  std::string name;                       // "all_reduce(count 100, f32, sum) #17"
-  bool message = false;                   // send or recv: not ordered with respect to collectives
-  std::uint64_t sequence = 0;             // of collectives: 1, 2, ...
-  std::vector<at::Tensor> tensors = {};   // what c10d reads and writes
-  std::function<void()> finish = {};      // after success, before our Work is complete
-  std::chrono::milliseconds timeout{0};   // counts from the issue
-  C10dWork work = {};                     // c10d's
-  std::shared_ptr<WorkState> state = {};  // ours
+  std::string name = {};  // "all_reduce(count 100, f32, sum) #17"; of a collective: set by the lane
+  std::optional<OpDescriptor> collective = {};  // none: a message, which is not ordered with respect to collectives
+  std::vector<at::Tensor> tensors = {};         // what c10d reads and writes
+  std::function<void()> finish = {};            // after success, before our Work is complete
+  std::chrono::milliseconds timeout{0};         // counts from the issue
+  C10dWork work = {};                           // c10d's
+  std::shared_ptr<WorkState> state = {};        // ours
   Deadline::Clock::time_point issued = {};
   bool settled = false;  // guarded by the lane's mutex: our Work is complete
 
@@ -54,8 +55,8 @@ struct C10dOperation {
 
 class C10dLane {
  public:
-  // `backend` and `engine` must outlive the lane; ranks publish their progress in the store.
-  C10dLane(WatchGroup watch, std::shared_ptr<Store> store, const C10dEngine& engine, C10dBackend& backend);
+  // `backend` and `engine` must outlive the lane.
+  C10dLane(WatchGroup watch, const C10dEngine& engine, C10dBackend& backend);
   // Waits for everything that was issued.
   ~C10dLane();
   C10dLane(const C10dLane&) = delete;
@@ -73,9 +74,6 @@ class C10dLane {
  private:
   using Clock = Deadline::Clock;
   using Pending = std::shared_ptr<C10dOperation>;
-  // Ranks that wait this long publish their progress.
-  static constexpr std::chrono::milliseconds kLongWait{100};
-
   void complete_collectives();
   void complete_messages();
   void run(const Pending& operation);
@@ -92,17 +90,17 @@ class C10dLane {
   Deadline next_look();
   void end_pending();
   void settle_pending();
-  void look_at_deadlines();
-  void publish_progress();
-  Status deadline_error(const C10dOperation& operation) const;
-  std::string missing_ranks(std::uint64_t sequence) const;
+  // What the peers' progress and the deadline say about the oldest collective; and the deadlines of messages.
+  void look_at_collectives();
+  void look_at_messages();
+  bool is_pending(std::uint64_t collective) const;
   // Why the watch group failed; Ok if it has not.
   Status watch_failure() const;
   void wake_watcher() const;
 
   // Constant after construction.
   const WatchGroup watch_;
-  const std::shared_ptr<Store> store_;
+  const std::unique_ptr<OuterOperations> outer_;
   const C10dEngine& engine_;
   C10dBackend& backend_;
   UniqueFd wake_fd_;
@@ -118,12 +116,8 @@ class C10dLane {
   std::vector<std::thread> messengers_;  // guarded by mutex_
   int idle_messengers_ = 0;              // guarded by mutex_
   bool closing_ = false;                 // guarded by mutex_
-  std::uint64_t last_issued_ = 0;        // guarded by mutex_: sequence of the latest collective
+  std::uint64_t last_issued_ = 0;        // guarded by mutex_: number of the latest collective
   Clock::time_point next_look_ = Clock::time_point::max();  // guarded by mutex_: the watcher's
-
-  // Owned by the watcher: the sequence that was published last, and when.
-  std::uint64_t published_ = 0;
-  Clock::time_point published_at_ = {};
 
   std::thread completer_;
   std::thread watcher_;

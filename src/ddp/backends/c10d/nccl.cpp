@@ -131,7 +131,7 @@ std::shared_ptr<ProcessGroup> make_nccl_group(GroupRequest& request) {
   const auto gpu = static_cast<at::DeviceIndex>(value_or_throw(choose_gpu(view_of(*watch.group))));
   c10::cuda::set_device(gpu);
   auto engine = std::make_shared<const C10dEngine>(nccl_engine(gpu, !request.by_default()));
-  return std::make_shared<C10dGroup>(watch, std::move(engine),
+  return std::make_shared<C10dGroup>(request.own_watch(), std::move(engine),
                                      C10dTimeouts{.operation = options.timeout, .init = options.init_timeout});
 }
 

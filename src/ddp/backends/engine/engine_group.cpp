@@ -1,7 +1,6 @@
 #include "ddp/backends/engine/engine_group.h"
 
 #include "ddp/backends/tensor_check.h"
-#include "ddp/group/operation_label.h"
 
 namespace lockstep::detail {
 
@@ -16,9 +15,7 @@ Status EngineGroup::check(const at::Tensor& tensor, std::optional<ReduceOp> op) 
 
 // The tensors stay alive until the operation is complete, even if the caller drops them.
 Work EngineGroup::submit(const TensorOperation& operation) {
-  Operation issued = engine_operation(operation);
-  if (is_collective(issued.kind)) issued.tag = OperationLabel::current();
-  Work work = communicator_->submit(issued);
+  Work work = communicator_->submit(engine_operation(operation));
   work.then([input = operation.input, output = operation.output](const Status&) {});
   return work;
 }

@@ -41,7 +41,6 @@ class ReadyTracker {
   // Parameters that the pass still waits for, ascending.
   std::vector<std::size_t> missing() const;
   bool is_ready(std::size_t parameter) const { return remaining_[parameter] == 0; }
-  std::size_t bucket_of(std::size_t parameter) const { return bucket_of_[parameter]; }
   // Parameters in the order in which they became ready in this pass.
   const std::vector<std::size_t>& ready_order() const { return ready_order_; }
 
