@@ -17,9 +17,11 @@
 namespace lockstep {
 namespace {
 
-// While this many connections are in their handshake, no more are accepted; the kernel queues them. Only this user's
-// processes can make so many.
-constexpr std::size_t kMaxCandidates = 1024;
+// While this many connections over Unix sockets are in their handshake, no more are accepted; the kernel queues them.
+// Only this user's processes can make so many. Those over TCP make room for each other, but this never keeps them out.
+constexpr std::size_t kMaxUnixCandidates = 1024;
+// Of the candidates over TCP, if the limit of descriptors allows it.
+constexpr std::size_t kMaxStrangers = 1024;
 // Few, so that a flood of connections does not delay those that are in their handshake.
 constexpr int kAcceptBatch = 64;
 // How long to wait if the system cannot provide more connections.
@@ -40,7 +42,7 @@ LinkAcceptor::LinkAcceptor(std::shared_ptr<const LinkContext> context, UniqueFd 
     : context_(std::move(context)),
       wake_(std::move(wake)),
       rules_{.secret = context_->secret, .group = context_->group_id, .policy = context_->encryption},
-      strangers_(StrangerBudget::limits_of_process(kMaxCandidates)) {
+      strangers_(StrangerBudget::limits_of_process(kMaxStrangers)) {
   listeners_.emplace_back(std::move(unix_listener), true);
 }
 
@@ -193,8 +195,9 @@ int LinkAcceptor::poll_timeout_ms() const {
 }
 
 bool LinkAcceptor::accepts(bool is_unix) const {
-  if (candidates_.size() >= kMaxCandidates || !accept_again_.expired()) return false;
-  return is_unix || strangers_.may_accept(StrangerBudget::Clock::now());
+  if (!accept_again_.expired()) return false;
+  if (!is_unix) return strangers_.may_accept(StrangerBudget::Clock::now());
+  return candidates_.size() - strangers_.size() < kMaxUnixCandidates;
 }
 
 void LinkAcceptor::accept_all(int listener, bool is_unix) {

@@ -98,6 +98,13 @@ class LinkAcceptorOverTcp : public LinkAcceptorTest {
     address_ = value_or_throw(local_address(listener.get()));
     acceptor_->add_listener(std::move(listener));
   }
+  UniqueFd connect_from(const char* source) const {
+    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const SocketAddress from = resolve(source, 0)->front();
+    EXPECT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&from.storage), from.length), 0);
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address_.storage), address_.length), 0);
+    return fd;
+  }
   static bool was_closed(int fd) {
     pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
     return ::poll(&entry, 1, 0) > 0;
@@ -114,6 +121,23 @@ TEST_F(LinkAcceptorOverTcp, AFloodOfStrangersDoesNotKeepOutARank) {
   const auto closed =
       std::count_if(flood.begin(), flood.end(), [](const UniqueFd& fd) { return was_closed(fd.get()); });
   EXPECT_GE(static_cast<std::size_t>(closed), 50U);
+}
+
+// Together they have the whole budget of the listener, and none of them exceeds its own share.
+TEST_F(LinkAcceptorOverTcp, AFloodFromTwoAddressesDoesNotKeepOutARank) {
+  const std::size_t share = StrangerBudget::limits_of_process(1024).address;
+  std::vector<UniqueFd> flood;
+  for (const char* source : {"127.0.0.2", "127.0.0.3"}) {
+    for (std::size_t i = 0; i < share; ++i) flood.push_back(connect_from(source));
+  }
+  const Deadline before_the_strangers_expire = Deadline::after(kHandshakeTimeout - std::chrono::seconds(1));
+  Status last;
+  do {
+    const auto link = make_link(address_, {0, kControlRole, 0}, connecting_, before_the_strangers_expire);
+    last = link.status();
+  } while (!last.ok() && !before_the_strangers_expire.expired());
+  ASSERT_TRUE(last.ok()) << last.to_string();
+  EXPECT_TRUE(acceptor_->wait_for(link_, soon()).ok());
 }
 
 TEST_F(LinkAcceptorOverTcp, WithoutDescriptorsStrangersMakeRoomForARank) {
