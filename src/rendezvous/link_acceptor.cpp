@@ -280,7 +280,11 @@ LinkAcceptor::Progress LinkAcceptor::advance(Candidate& candidate) {
   std::byte confirmation{};
   const IoResult got = candidate.channel.receive(std::span(&confirmation, 1));
   if (got.would_block) return Progress::pending;
-  if (got.bytes == 1 && confirmation == kLinkConfirmed) finish(candidate);
+  if (got.bytes == 1 && confirmation == kLinkConfirmed) {
+    finish(candidate);
+  } else if (got.error == EBADMSG) {
+    refused(candidate, Status(StatusCode::peer_lost, channel_error_text(got.error)));
+  }
   return Progress::ended;
 }
 

@@ -47,11 +47,15 @@ struct Channel::Tls {
   IoResult receive(int fd, std::span<std::byte> bytes, bool& drained);
   // Sends the output; not would_block: all of it was sent.
   IoResult flush(int fd);
+  // The stream is damaged: makes the socket readable, so that poll(2) reports it, and tells the peer, as far as that is
+  // possible without waiting.
+  void report_damage(int fd);
 
   std::mutex mutex;
   const std::unique_ptr<TlsStream> stream;
   // How many bytes at the start of the next send() are encrypted already.
   std::size_t ahead = 0;
+  bool damage_reported = false;
 };
 
 IoResult Channel::Tls::flush(int fd) {
@@ -63,6 +67,13 @@ IoResult Channel::Tls::flush(int fd) {
     stream->consume_output(static_cast<std::size_t>(sent));
   }
   return {};
+}
+
+void Channel::Tls::report_damage(int fd) {
+  if (std::exchange(damage_reported, true)) return;
+  [[maybe_unused]] const IoResult alert = flush(fd);
+  // What was received before the damage is returned first, and no byte that is still to come would wake this side.
+  ::shutdown(fd, SHUT_RD);
 }
 
 IoResult Channel::Tls::send(int fd, std::span<const iovec> ranges) {
@@ -93,7 +104,10 @@ IoResult Channel::Tls::receive(int fd, std::span<std::byte> bytes, bool& drained
       total += got;
       continue;
     }
-    if (stream->failed()) return partial(total, kDamaged);
+    if (stream->failed()) {
+      report_damage(fd);
+      return partial(total, kDamaged);
+    }
     if (drained) return partial(total, {.would_block = true});
     const auto space = stream->input_space();
     const ssize_t got = ::recv(fd, space.data(), space.size(), 0);

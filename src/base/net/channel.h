@@ -7,7 +7,8 @@
 //   - after a send() that moved fewer bytes than it was given, the next one must start with the bytes that were not
 //     moved: they may be encrypted already.
 // A damaged encrypted stream (bytes that were changed, lost, repeated or reordered on the way) is the error EBADMSG;
-// nothing of the damaged record is returned.
+// nothing of the damaged record is returned. poll(2) reports it as readable, and the peer is told: its stream fails in
+// the same way.
 //
 // One thread may send while another receives. A new channel of which the handshake has read ahead may have bytes
 // buffered (has_buffered): receive before the first poll.

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <numeric>
 #include <optional>
@@ -211,6 +212,53 @@ TEST(Channel, TheEndOfThePeerIsReportedAfterWhatItSent) {
   EXPECT_EQ(received, sent);
   std::byte more{};
   EXPECT_EQ(receive_all(*outcome.acceptor, std::span(&more, 1), soon()).code(), StatusCode::peer_lost);
+}
+
+// Two records arrive at once, and the second one is damaged: nothing more comes that would wake a thread that polls.
+TEST(Channel, DamageIsReportedByPollEvenAfterBytesThatWereRight) {
+  auto [left, proxy_left] = tcp_pair();
+  auto [proxy_right, right] = tcp_pair();
+  std::atomic<bool> holds = false;
+  std::jthread back([from = proxy_right.get(), to = proxy_left.get()] {
+    std::array<std::byte, 4096> bytes;
+    for (ssize_t got = 1; got > 0;) {
+      if (!wait_ready(from, POLLIN, soon()).ok()) return;
+      got = ::recv(from, bytes.data(), bytes.size(), 0);
+      if (got > 0 && !send_all(to, std::span(bytes).first(static_cast<std::size_t>(got)), soon()).ok()) return;
+    }
+    ::shutdown(to, SHUT_WR);
+  });
+  std::jthread there([from = proxy_left.get(), to = proxy_right.get(), &holds] {
+    std::array<std::byte, 4096> bytes;
+    while (!holds) {
+      if (!wait_ready(from, POLLIN, Deadline::after(10ms)).ok()) continue;
+      const ssize_t got = ::recv(from, bytes.data(), bytes.size(), 0);
+      if (got <= 0 || !send_all(to, std::span(bytes).first(static_cast<std::size_t>(got)), soon()).ok()) return;
+    }
+  });
+  Opened outcome = open_on(std::move(left), std::move(right), {}, {});
+  holds = true;
+  ASSERT_TRUE(outcome.connector.ok() && outcome.acceptor.ok());
+  there.join();
+  const auto sent = numbered(100);
+  ASSERT_TRUE(send_all(*outcome.connector, sent, soon()).ok());
+  ASSERT_TRUE(send_all(*outcome.connector, sent, soon()).ok());
+  constexpr std::size_t kRecord = 5 + 100 + 1 + 16;  // header, contents, type, tag
+  std::array<std::byte, 2 * kRecord> records;
+  ASSERT_TRUE(receive_all(proxy_left.get(), records, soon()).ok());
+  records[kRecord + 20] ^= std::byte{1};
+  ASSERT_TRUE(send_all(proxy_right.get(), records, soon()).ok());
+
+  ASSERT_TRUE(wait_ready(outcome.acceptor->fd(), POLLIN, soon()).ok());
+  std::vector<std::byte> received(2 * sent.size());
+  IoResult result = outcome.acceptor->receive(received);
+  EXPECT_EQ(result.bytes, sent.size());
+  ASSERT_TRUE(wait_ready(outcome.acceptor->fd(), POLLIN, Deadline::after(5s)).ok()) << "poll(2) must report the damage";
+  result = outcome.acceptor->receive(received);
+  EXPECT_EQ(result.error, EBADMSG);
+  // The sender learns of it too, although its side of the stream is whole.
+  ASSERT_TRUE(wait_ready(outcome.connector->fd(), POLLIN, Deadline::after(5s)).ok()) << "the peer must be told";
+  EXPECT_EQ(outcome.connector->receive(received).error, EBADMSG);
 }
 
 TEST(Channel, AResetIsAnError) {

@@ -224,6 +224,23 @@ TEST_P(ManInTheMiddleChanges, NeverMakesAWrongResult) {
 
 INSTANTIATE_TEST_SUITE_P(Record, ManInTheMiddleChanges, ::testing::Values(0, 2, 3, 4, 5, 6, 9, 15));
 
+// The record after the one with the header of the operation: the ranks must not wait for their deadline.
+TEST(ManInTheMiddle, ADamagedRecordIsReportedAtOnceAndNamed) {
+  for (const int target : {6, 7, 9}) {
+    ProxiedRanks ranks([=](int number, Bytes record) {
+      if (number == target) record.back() ^= std::byte{1};
+      return unchanged(std::move(record));
+    });
+    ASSERT_TRUE(ranks.connected());
+    const auto sums = ranks.all_reduce(100'000, 3);
+    EXPECT_EQ(sums.status[0].code(), StatusCode::peer_lost) << target << ": " << sums.status[0].to_string();
+    EXPECT_THAT(sums.status[0].message(), ::testing::HasSubstr("rank 1")) << target;
+    EXPECT_THAT(sums.status[0].message(), ::testing::HasSubstr("127.0.0.1")) << target;
+    EXPECT_THAT(sums.status[0].message(), ::testing::HasSubstr("the encrypted stream was damaged")) << target;
+    EXPECT_EQ(sums.status[1].code(), StatusCode::peer_lost) << target << ": " << sums.status[1].to_string();
+  }
+}
+
 TEST(ManInTheMiddle, CannotSpliceRecordsOfAnotherLink) {
   std::mutex mutex;
   Records foreign;

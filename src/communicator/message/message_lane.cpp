@@ -29,6 +29,13 @@ std::string name_of(const char* verb, std::size_t count, DType dtype, int rank, 
   return fmt::format("{} rank {} (count {}, {}, tag {})", verb, rank, count, to_string(dtype), tag);
 }
 
+constexpr const char* kClosed = "closed its message connection: it has left the group, or its process has ended";
+
+std::string how_ended(const IoResult& result) {
+  if (result.closed || result.error == 0) return kClosed;
+  return fmt::format("was lost: its message connection failed: {}", channel_error_text(result.error));
+}
+
 std::span<std::byte> bytes_of(const Buffer& data) { return {static_cast<std::byte*>(data.data), data.bytes()}; }
 
 }  // namespace
@@ -231,7 +238,7 @@ void MessageLane::connect_to(int rank) {
       auto& peer = peers_[rank];
       const bool lost = !link.ok() && link.status().code() != StatusCode::timed_out;
       if (link.ok()) peer.to = *std::move(link);
-      if (lost) peer.to_ended = Clock::now();
+      if (lost) peer.to_ended = {Clock::now(), "cannot be reached: " + link.status().message()};
       peer.connecting = !peer.to.valid() && !lost && !peer.outgoing.empty();
       if (peer.connecting) continue;
     }
@@ -245,7 +252,7 @@ void MessageLane::find_ended(Clock::time_point now) {
     if (rank == core_->topology().rank || peer.from.valid() || peer.from_ended) continue;
     if (!peer.receives() && from_any_.empty()) continue;
     // What it sent before may still be on its way: its link was accepted, but not yet taken.
-    if (core_->progress().has_left(rank)) peer.from_ended = now + kArrivalGrace;
+    if (core_->progress().has_left(rank)) peer.from_ended = {now + kArrivalGrace, kClosed};
   }
 }
 
@@ -267,7 +274,7 @@ bool MessageLane::all_sent() const {
 bool MessageLane::all_ended(Clock::time_point now) const {
   for (int rank = 0; rank < peers_.size(); ++rank) {
     const auto& ended = peers_[rank].from_ended;
-    if (rank != core_->topology().rank && (!ended || now < *ended + kReasonGrace)) return false;
+    if (rank != core_->topology().rank && (!ended || now < ended->when + kReasonGrace)) return false;
   }
   return peers_.size() > 1;
 }
@@ -303,7 +310,7 @@ void MessageLane::write_to(int rank) {
       const IoResult result = peer.to.send(next);
       if (result.would_block) return;
       if (result.closed || result.error != 0) {
-        peer.to_ended = Clock::now();
+        peer.to_ended = {Clock::now(), how_ended(result)};
         return;
       }
       if (in_header) {
@@ -344,7 +351,7 @@ Status MessageLane::receive_header(int rank, bool& blocked) {
   if (result.would_block) {
     blocked = true;
   } else if (result.closed || result.error != 0) {
-    peer.from_ended = Clock::now();
+    peer.from_ended = {Clock::now(), how_ended(result)};
   } else {
     incoming.raw_received += result.bytes;
     if (incoming.raw_received < kMessageHeaderBytes) return Status();
@@ -378,7 +385,7 @@ Status MessageLane::receive_payload(int rank, bool& blocked) {
   if (result.would_block) {
     blocked = true;
   } else if (result.closed || result.error != 0) {
-    peer.from_ended = Clock::now();
+    peer.from_ended = {Clock::now(), how_ended(result)};
   } else {
     incoming.received += result.bytes;
     if (incoming.received == whole.size()) finish_incoming(rank);
@@ -407,7 +414,7 @@ Deadline MessageLane::next_deadline() const {
     for (const auto& message : peer.outgoing) next = next.earlier(message.deadline);
     for (const auto& posted : peer.posted) next = next.earlier(posted.deadline);
     if (peer.incoming.target) next = next.earlier(peer.incoming.target->deadline);
-    if (const auto ended = peer.ended()) next = next.earlier(Deadline::at(*ended + kReasonGrace));
+    if (const End* ended = peer.ended()) next = next.earlier(Deadline::at(ended->when + kReasonGrace));
   }
   return next;
 }
@@ -434,10 +441,8 @@ void MessageLane::expire(Clock::time_point now) {
     if (const auto& target = peer.incoming.target) late(target->name, target->deadline, target->started, rank);
 
     // The end of a connection matters only to operations that wait for this peer.
-    if (const auto ended = peer.ended(); ended && now >= *ended + kReasonGrace) {
-      core_->fail(Status(StatusCode::peer_lost, fmt::format("{} closed its message connection: it has left the "
-                                                            "group, or its process has ended",
-                                                            core_->describe_rank(rank))));
+    if (const End* ended = peer.ended(); ended != nullptr && now >= ended->when + kReasonGrace) {
+      core_->fail(Status(StatusCode::peer_lost, fmt::format("{} {}", core_->describe_rank(rank), ended->how)));
     }
   }
 }
@@ -454,8 +459,8 @@ void MessageLane::fail_all() {
     peer.outgoing.clear();
     peer.posted.clear();
     peer.incoming = Incoming{};
-    peer.to_ended = now;
-    peer.from_ended = now;
+    peer.to_ended = {now, kClosed};
+    peer.from_ended = {now, kClosed};
   }
   for (auto& posted : from_any_) settle(posted.work, core_->failure_of(posted.name, now - posted.started));
   from_any_.clear();

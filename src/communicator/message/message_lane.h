@@ -83,6 +83,11 @@ class MessageLane {
     Bytes buffer;                  // otherwise kept here
     std::size_t received = 0;
   };
+  // When a link has ended, or when it was found that there will be none; and how.
+  struct End {
+    Deadline::Clock::time_point when;
+    std::string how;
+  };
   struct Peer {
     Channel to;    // the link for messages to it, once it is connected
     Channel from;  // the link that it connected for its messages
@@ -92,15 +97,14 @@ class MessageLane {
     std::deque<Unexpected> unexpected;
     std::size_t unexpected_bytes = 0;
     Incoming incoming;
-    // When the links ended, or when it was found that there will be none.
-    std::optional<Deadline::Clock::time_point> to_ended;
-    std::optional<Deadline::Clock::time_point> from_ended;
+    std::optional<End> to_ended;
+    std::optional<End> from_ended;
     // An operation waits to receive from this peer.
     bool receives() const { return !posted.empty() || incoming.target; }
-    // When an operation can no longer succeed.
-    std::optional<Deadline::Clock::time_point> ended() const {
-      if (to_ended && !outgoing.empty()) return to_ended;
-      return from_ended && receives() ? from_ended : std::nullopt;
+    // Why an operation can no longer succeed.
+    const End* ended() const {
+      if (to_ended && !outgoing.empty()) return &*to_ended;
+      return from_ended && receives() ? &*from_ended : nullptr;
     }
   };
   struct Completion {

@@ -39,12 +39,12 @@ void limit_send_buffer(int fd, std::size_t bytes) {
   if (size > 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 }
 
-Status end_of_connection(int rank, const StreamFlow::Moved& outcome) {
+Status end_of_connection(int rank, const Channel& channel, const StreamFlow::Moved& outcome) {
   if (outcome.outcome == StreamFlow::Outcome::closed) {
     return Status(StatusCode::peer_lost, fmt::format("rank {} closed its data connection", rank));
   }
-  return Status(StatusCode::peer_lost,
-                fmt::format("the data connection to rank {} failed: {}", rank, channel_error_text(outcome.error)));
+  return Status(StatusCode::peer_lost, fmt::format("the data connection to rank {} at {} failed: {}", rank,
+                                                   peer_text(channel.fd()), channel_error_text(outcome.error)));
 }
 
 }  // namespace
@@ -217,7 +217,8 @@ Status StreamTransport::move_flow(WaitScope& scope, int rank, StreamFlow& flow, 
       case StreamFlow::Outcome::nothing: break;
       case StreamFlow::Outcome::moved: moved = true; break;
       case StreamFlow::Outcome::closed:
-      case StreamFlow::Outcome::failed: return lost(scope, rank, end_of_connection(rank, outcome));
+      case StreamFlow::Outcome::failed:
+        return lost(scope, rank, end_of_connection(rank, *connections[i].channel, outcome));
     }
     if (outcome.header_arrived) LOCKSTEP_RETURN_IF_ERROR(check_header(rank, connections[i]));
   }
