@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,12 +10,15 @@
 #include "base/net/resolve.h"
 #include "base/random.h"
 #include "rendezvous/process_identity.h"
+#include "support/no_descriptors.h"
 #include "support/process_resources.h"
 
 namespace lockstep {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::kSanitizerNeedsDescriptors;
+using testing::NoDescriptors;
 
 // Rank 0 of two accepts; the test is rank 1.
 class LinkAcceptorTest : public ::testing::Test {
@@ -51,29 +52,6 @@ TEST_F(LinkAcceptorTest, ALinkIsThereOnceItIsIntroduced) {
   ASSERT_TRUE(receive_all(taken, std::span(&received, 1), soon()).ok());
   EXPECT_EQ(received, letter) << "the confirmation must not be left in the link, nor its first byte be lost";
 }
-
-// UBSan opens a pipe to check whether memory may be read, so it would report every access to the fixture.
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool kSanitizerNeedsDescriptors = true;
-#else
-constexpr bool kSanitizerNeedsDescriptors = false;
-#endif
-
-// While it exists, this process cannot open further descriptors.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    const UniqueFd lowest_free(::dup(STDIN_FILENO));
-    rlimit low = before_;
-    low.rlim_cur = static_cast<rlim_t>(lowest_free.get());
-    ::setrlimit(RLIMIT_NOFILE, &low);
-  }
-  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 TEST_F(LinkAcceptorTest, AGroupWaitsForDescriptors) {
   if (kSanitizerNeedsDescriptors) GTEST_SKIP() << "the sanitizer needs descriptors itself";

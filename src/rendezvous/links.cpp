@@ -12,6 +12,20 @@ namespace {
 constexpr std::chrono::milliseconds kConnectAttempt{500};
 // Before the next attempt at a rank that had no room.
 constexpr std::chrono::milliseconds kBusyPause{10};
+// Before the next attempt after an error of this host or of the network.
+constexpr std::chrono::milliseconds kErrorPause{50};
+
+// Of an attempt that has failed, while another one may succeed. Waits first, because callers try again at once.
+Status try_again_after(std::chrono::milliseconds pause, const Status& why, Deadline deadline) {
+  std::this_thread::sleep_for(std::min<Deadline::Duration>(pause, deadline.remaining()));
+  return Status(StatusCode::timed_out, why.message());
+}
+
+// A rank that must make room refuses connections that it does not know yet, or closes them if their handshake has
+// begun. One whose process has ended refuses the next attempt.
+bool had_no_room(StatusCode code) {
+  return code == StatusCode::unavailable || code == StatusCode::resource_exhausted || code == StatusCode::peer_lost;
+}
 
 }  // namespace
 
@@ -43,21 +57,24 @@ Result<Channel> introduce(UniqueFd fd, const LinkName& name, const LinkContext& 
                                     .index = name.index};
   auto channel = connect_channel(std::move(fd), context.secret, identity, context.encryption, deadline);
   if (!channel.ok()) {
-    // A rank that must make room refuses connections that it does not know yet: worth another attempt.
-    const bool busy = channel.status().code() == StatusCode::unavailable;
-    if (busy) std::this_thread::sleep_for(std::min<Deadline::Duration>(kBusyPause, deadline.remaining()));
-    const Status why = busy ? Status(StatusCode::timed_out, channel.status().message()) : channel.status();
-    return why.with_context(purpose_of(name, context));
+    const Status why = channel.status().with_context(purpose_of(name, context));
+    return had_no_room(why.code()) ? try_again_after(kBusyPause, why, deadline) : why;
   }
   const Status confirmed = send_all(*channel, std::span(&kLinkConfirmed, 1), deadline);
-  if (!confirmed.ok()) return confirmed.with_context(purpose_of(name, context));
-  return channel;
+  if (confirmed.ok()) return channel;
+  const Status why = confirmed.with_context(purpose_of(name, context));
+  return had_no_room(why.code()) ? try_again_after(kBusyPause, why, deadline) : why;
 }
 
 Result<Channel> make_link(const SocketAddress& address, const LinkName& name, const LinkContext& context,
                           Deadline deadline) {
-  auto fd = connect_to(address, deadline.earlier(Deadline::after(kConnectAttempt)));
-  if (!fd.ok()) return fd.status().with_context(purpose_of(name, context));
+  const Deadline attempt = deadline.earlier(Deadline::after(kConnectAttempt));
+  auto fd = connect_to(address, attempt);
+  if (!fd.ok()) {
+    const Status why = fd.status().with_context(purpose_of(name, context));
+    const bool passes = why.code() == StatusCode::timed_out || why.code() == StatusCode::resource_exhausted;
+    return passes && !attempt.expired() ? try_again_after(kErrorPause, why, attempt) : why;
+  }
   return introduce(*std::move(fd), name, context, deadline);
 }
 

@@ -33,9 +33,12 @@ inline constexpr std::byte kLinkConfirmed{1};
 std::vector<ConnectionIdentity> links_to(const LinkContext& context);
 
 // Runs the handshake of a new connection, which encrypts it between hosts and proves its purpose to the rank at the
-// other end, and confirms it. Errors name the rank; timed_out also if that rank had no room for the connection.
+// other end, and confirms it. Errors name the rank; timed_out, after a pause, also if that rank had no room for the
+// connection or closed it.
 Result<Channel> introduce(UniqueFd fd, const LinkName& name, const LinkContext& context, Deadline deadline);
-// Connects to `address` and introduces the connection; one attempt, which may end with timed_out before the deadline.
+// Connects to `address` and introduces the connection; one attempt. timed_out may come before the deadline: also if the
+// rank cannot be reached for now, or if this host lacks descriptors, ports or memory. unavailable: its process has
+// ended.
 Result<Channel> make_link(const SocketAddress& address, const LinkName& name, const LinkContext& context,
                           Deadline deadline);
 // For messages: "connecting to rank 3 (host node7, pid 4711) (link 'data' number 0)".

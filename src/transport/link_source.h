@@ -36,7 +36,8 @@ class LinkSource {
   virtual ~LinkSource() = default;
 
   // Connects to name.peer; blocks until that is done, which needs no more of the peer than that its process runs.
-  // timed_out at the deadline: the peer is busy or stopped, and may be tried again. unavailable or peer_lost: its
+  // timed_out, at the deadline or before: the peer may be tried again, because it is busy, stopped or cannot be reached
+  // for now, or because this host lacks descriptors, ports or memory for now. Other errors are final; unavailable: its
   // process has ended.
   virtual Result<Channel> connect(const LinkName& name, Deadline deadline) = 0;
 

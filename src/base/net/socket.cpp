@@ -12,10 +12,13 @@
 namespace lockstep {
 namespace {
 
+bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM; }
+
 Result<UniqueFd> make_socket(int family) {
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) {
-    return Status(StatusCode::resource_exhausted, fmt::format("cannot create a socket: {}", errno_text(errno)));
+    return Status(is_shortage(errno) ? StatusCode::resource_exhausted : StatusCode::unavailable,
+                  fmt::format("cannot create a socket: {}", errno_text(errno)));
   }
   return fd;
 }
@@ -25,8 +28,21 @@ void disable_delay(int fd, int family) {
   if (family != AF_UNIX) ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
 
+StatusCode code_of_connect_error(int error) {
+  switch (error) {
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case EHOSTDOWN:
+    case ENONET:
+    case ETIMEDOUT: return StatusCode::timed_out;
+    case EADDRNOTAVAIL: return StatusCode::resource_exhausted;  // no local port is free
+    default: return is_shortage(error) ? StatusCode::resource_exhausted : StatusCode::unavailable;
+  }
+}
+
 Status connect_error(const SocketAddress& address, int error) {
-  return Status(StatusCode::unavailable,
+  return Status(code_of_connect_error(error),
                 fmt::format("cannot connect to {}: {}", address.to_string(), errno_text(error)));
 }
 
@@ -121,8 +137,7 @@ Result<UniqueFd> accept_from(int listener, Deadline deadline) {
     const int error = errno;
     if (error == EINTR || error == ECONNABORTED) continue;
     if (error != EAGAIN && error != EWOULDBLOCK) {
-      const bool full = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-      return Status(full ? StatusCode::resource_exhausted : StatusCode::unavailable,
+      return Status(is_shortage(error) ? StatusCode::resource_exhausted : StatusCode::unavailable,
                     fmt::format("cannot accept a connection: {}", errno_text(error)));
     }
     LOCKSTEP_RETURN_IF_ERROR(wait_ready(listener, POLLIN, deadline).with_context("waiting for a connection"));

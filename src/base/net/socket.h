@@ -57,7 +57,9 @@ std::string peer_text(int fd);
 
 // Waits for one connection until the deadline (timed_out).
 Result<UniqueFd> accept_from(int listener, Deadline deadline);
-// One attempt; refused or unreachable is `unavailable`, and names the address.
+// One attempt; errors name the address. timed_out: no answer by the deadline, or its host cannot be reached now.
+// resource_exhausted: this host lacks descriptors, ports or memory now. unavailable: no process is listening there, or
+// another reason that does not pass.
 Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline);
 
 // How an address responds to an attempt to connect. The connection is closed at once.

@@ -237,6 +237,7 @@ void MessageLane::connect_to(int rank) {
       const std::lock_guard lock(mutex_);
       auto& peer = peers_[rank];
       const bool lost = !link.ok() && link.status().code() != StatusCode::timed_out;
+      peer.not_connected = link.status().message();
       if (link.ok()) peer.to = *std::move(link);
       if (lost) peer.to_ended = {Clock::now(), "cannot be reached: " + link.status().message()};
       peer.connecting = !peer.to.valid() && !lost && !peer.outgoing.empty();
@@ -422,9 +423,11 @@ Deadline MessageLane::next_deadline() const {
 void MessageLane::expire(Clock::time_point now) {
   const auto late = [&](const std::string& name, Deadline deadline, Clock::time_point started, int rank) {
     if (deadline.when() > now) return;
+    const std::string& reason = peers_[rank].not_connected;
     core_->fail(Status(StatusCode::timed_out,
-                       fmt::format("{} on rank {} reached its deadline after {:.1f} s: {} did not complete its side",
-                                   name, core_->topology().rank, seconds(now - started), core_->describe_rank(rank))));
+                       fmt::format("{} on rank {} reached its deadline after {:.1f} s: {} did not complete its side{}",
+                                   name, core_->topology().rank, seconds(now - started), core_->describe_rank(rank),
+                                   reason.empty() ? "" : "; there is no connection yet: " + reason)));
   };
   for (const auto& posted : from_any_) {
     if (posted.deadline.when() > now && !all_ended(now)) continue;

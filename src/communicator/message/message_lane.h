@@ -92,6 +92,7 @@ class MessageLane {
     Channel to;    // the link for messages to it, once it is connected
     Channel from;  // the link that it connected for its messages
     bool connecting = false;
+    std::string not_connected;  // why the last attempt has failed, if it has
     std::deque<Outgoing> outgoing;
     std::list<Posted> posted;
     std::deque<Unexpected> unexpected;

@@ -34,6 +34,10 @@ bool worth_another_try(StatusCode code) {
 
 Result<Channel> try_once(const SocketAddress& address, const Secret& secret, Deadline deadline) {
   auto fd = connect_to(address, deadline.earlier(Deadline::after(kAttemptTime)));
+  // What this host lacks may become free; a server that lacks something has refused.
+  if (fd.status().code() == StatusCode::resource_exhausted) {
+    return Status(StatusCode::unavailable, fd.status().message());
+  }
   if (!fd.ok()) return fd.status();
   detect_dead_peer(fd->get());
   // A store's connections are always encrypted, if there is a secret.

@@ -5,9 +5,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "base/host_name.h"
@@ -17,6 +19,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr std::chrono::milliseconds kShortagePause{50};
 
 Status connect_pair(Channel& one, Channel& other) {
   int ends[2];
@@ -62,10 +66,14 @@ class InprocLinks final : public LinkSource {
  public:
   InprocLinks(std::shared_ptr<Exchange> exchange, int rank) : exchange_(std::move(exchange)), rank_(rank) {}
 
-  Result<Channel> connect(const LinkName& name, Deadline) override {
+  Result<Channel> connect(const LinkName& name, Deadline deadline) override {
     Channel mine;
     Channel theirs;
-    LOCKSTEP_RETURN_IF_ERROR(connect_pair(mine, theirs));
+    if (const Status made = connect_pair(mine, theirs); !made.ok()) {
+      // Descriptors or memory may become free.
+      std::this_thread::sleep_for(std::min<Deadline::Duration>(kShortagePause, deadline.remaining()));
+      return Status(StatusCode::timed_out, made.message());
+    }
     exchange_->deliver(name.peer, LinkName{rank_, name.role, name.index}, std::move(theirs));
     return mine;
   }

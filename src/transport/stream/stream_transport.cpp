@@ -119,7 +119,12 @@ Status StreamTransport::connect_to_lower(WaitScope& scope, int rank) {
       continue;
     }
     if (link.status().code() != StatusCode::timed_out) return lost(scope, rank, link.status());
-    LOCKSTEP_RETURN_IF_ERROR(scope.check(std::span(&rank, 1)));
+    const Status state = scope.check(std::span(&rank, 1));
+    if (state.code() == StatusCode::timed_out) {
+      return Status(state.code(),
+                    fmt::format("{}; there is no connection yet: {}", state.message(), link.status().message()));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(state);
   }
   return {};
 }

@@ -125,6 +125,34 @@ TEST_F(StreamTransportTest, ReportsTheGroupsReasonForALossRatherThanItsOwn) {
   EXPECT_EQ(one_->finish(scope_), scope_.answer);
 }
 
+// A rank that answers no attempt to connect.
+class NoRoom final : public LinkSource {
+ public:
+  Result<Channel> connect(const LinkName&, Deadline) override {
+    if (++attempts_ == 3) deadline_passed();
+    return Status(StatusCode::timed_out, "too many open files");
+  }
+  Links take_all(const std::string&) override { return {}; }
+  void set_listener(const std::string&, std::function<void()>) override {}
+  int data_links(int) const override { return 1; }
+  std::function<void()> deadline_passed;
+
+ private:
+  int attempts_ = 0;
+};
+
+TEST_F(StreamTransportTest, TriesToConnectUntilTheDeadlineAndThenReportsWhyItCouldNot) {
+  const auto links = std::make_shared<NoRoom>();
+  links->deadline_passed = [this] { scope_.answer = Status(StatusCode::timed_out, "the deadline of all_reduce"); };
+  StreamTransport streams(1, 2, links);
+  streams.begin({}, differs);
+  streams.open_send(0);
+  const Status status = streams.finish(scope_);
+  EXPECT_EQ(status.code(), StatusCode::timed_out);
+  EXPECT_NE(status.message().find("the deadline of all_reduce"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("too many open files"), std::string::npos) << status.message();
+}
+
 double cpu_seconds_of_process() {
   timespec time{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
