@@ -229,15 +229,17 @@ void LinkAcceptor::add(UniqueFd fd, bool is_unix) {
 }
 
 void LinkAcceptor::evict_excess(int newest) {
-  while (const auto excess = strangers_.excess(newest, StrangerBudget::Clock::now())) {
-    const auto candidate = candidate_with(*excess);
-    const bool silent = strangers_.is_silent(*excess);
-    // It may have sent something meanwhile.
-    if (silent && advance(*candidate) == Progress::ended) {
-      remove(candidate);
-    } else if (strangers_.is_silent(*excess) == silent) {
-      evict(candidate);
-    }
+  while (const auto excess = strangers_.excess(newest, StrangerBudget::Clock::now()))
+    make_room(candidate_with(*excess));
+}
+
+// It may have sent something since it was polled.
+void LinkAcceptor::make_room(std::list<Candidate>::iterator candidate) {
+  const bool silent = strangers_.is_silent(candidate->number);
+  if (advance(*candidate) == Progress::ended) {
+    remove(candidate);
+  } else if (strangers_.is_silent(candidate->number) == silent) {
+    evict(candidate);
   }
 }
 
@@ -251,7 +253,7 @@ void LinkAcceptor::evict(std::list<Candidate>::iterator candidate) {
 
 // Strangers must not keep the group's own connections out. If there are none, descriptors may become free later.
 void LinkAcceptor::lack_descriptors(const Status& why) {
-  if (const auto stranger = strangers_.least_wanted()) return evict(candidate_with(*stranger));
+  if (const auto stranger = strangers_.least_wanted()) return make_room(candidate_with(*stranger));
   accept_again_ = Deadline::after(kAcceptPause);
   const std::lock_guard lock(mutex_);
   if (accept_error_.ok()) log_warn("connections of other ranks must wait: {}", why.message());

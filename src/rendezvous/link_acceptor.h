@@ -74,6 +74,8 @@ class LinkAcceptor {
   void accept_all(int listener, bool is_unix);
   void add(UniqueFd fd, bool is_unix);
   void evict_excess(int newest);
+  // Removes it, unless it turns out to have sent its first message.
+  void make_room(std::list<Candidate>::iterator candidate);
   void evict(std::list<Candidate>::iterator candidate);
   void lack_descriptors(const Status& why);
   std::list<Candidate>::iterator candidate_with(int fd);

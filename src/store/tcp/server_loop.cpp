@@ -123,13 +123,15 @@ void ServerLoop::accept_clients() {
 }
 
 void ServerLoop::evict_excess(int newest) {
-  while (const auto excess = strangers_.excess(newest, Clock::now())) {
-    ServerConnection& connection = *clients_.at(*excess);
-    const bool silent = strangers_.is_silent(*excess);
-    if (silent) handle(connection, EPOLLIN);  // it may have sent something meanwhile
-    if (connection.doomed || connection.authenticated() || strangers_.is_silent(*excess) != silent) continue;
-    evict(connection);
-  }
+  while (const auto excess = strangers_.excess(newest, Clock::now())) make_room(*clients_.at(*excess));
+}
+
+// It may have sent something since it was polled.
+void ServerLoop::make_room(ServerConnection& connection) {
+  const bool silent = strangers_.is_silent(connection.fd());
+  handle(connection, EPOLLIN);
+  if (connection.doomed || connection.authenticated() || strangers_.is_silent(connection.fd()) != silent) return;
+  evict(connection);
 }
 
 void ServerLoop::evict(ServerConnection& connection) {
@@ -141,7 +143,7 @@ void ServerLoop::evict(ServerConnection& connection) {
 
 // Strangers must not keep the job's own connections out. If there are none, descriptors may become free later.
 void ServerLoop::lack_descriptors(const Status& why) {
-  if (const auto stranger = strangers_.least_wanted()) return evict(*clients_.at(*stranger));
+  if (const auto stranger = strangers_.least_wanted()) return make_room(*clients_.at(*stranger));
   const auto now = Clock::now();
   pause_accepting(now + kAcceptPause);
   if (now < warn_again_) return;

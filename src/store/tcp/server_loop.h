@@ -38,6 +38,8 @@ class ServerLoop {
   void add_client(UniqueFd fd);
   // Closes connections that exceed the budget for those that are not authenticated.
   void evict_excess(int newest);
+  // Closes it, unless it turns out to have sent its first message.
+  void make_room(ServerConnection& connection);
   void evict(ServerConnection& connection);
   void lack_descriptors(const Status& why);
   void pause_accepting(Clock::time_point until);
