@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "base/net/socket.h"
@@ -24,6 +25,10 @@ constexpr std::chrono::milliseconds kArrivalGrace{700};
 constexpr std::chrono::milliseconds kLookForEnded{100};
 // Between attempts to connect, the lane may find that nothing is to be sent any more.
 constexpr std::chrono::milliseconds kConnectAttempt{1000};
+// How many attempts run at the same time, each on a thread.
+constexpr std::size_t kMaxConnectors = 8;
+// Before the next attempt if the system has no thread left.
+constexpr std::chrono::milliseconds kThreadPause{100};
 
 std::string name_of(const char* verb, std::size_t count, DType dtype, int rank, int tag) {
   return fmt::format("{} rank {} (count {}, {}, tag {})", verb, rank, count, to_string(dtype), tag);
@@ -53,16 +58,24 @@ void MessageLane::wake() {
   }
 }
 
-void MessageLane::start() {
-  if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
+Status MessageLane::start() {
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::resource_exhausted,
+                  fmt::format("cannot start the thread that moves messages: {}", error.what()));
+  }
   wake();
+  return {};
 }
 
-bool MessageLane::refuse(const std::shared_ptr<detail::WorkState>& work, const std::string& name) {
+bool MessageLane::refuse(const std::shared_ptr<detail::WorkState>& work, const std::string& name, bool needs_thread) {
   if (closing_) {
     settle(work, Status(StatusCode::closed, name + ": this group has been destroyed"));
   } else if (core_->failure().failed()) {
     settle(work, core_->failure_of(name, {}));
+  } else if (const Status started = needs_thread ? start() : Status(); !started.ok()) {
+    settle(work, started.with_context(name));
   } else {
     return false;
   }
@@ -76,7 +89,7 @@ Work MessageLane::send(ConstBuffer data, int destination, int tag, std::chrono::
   const std::span payload(static_cast<const std::byte*>(data.data), data.bytes());
 
   std::unique_lock lock(mutex_);
-  if (!refuse(work, name)) {
+  if (!refuse(work, name, destination != core_->topology().rank)) {
     auto& peer = peers_[destination];
     if (destination == core_->topology().rank) {
       Unexpected message{header, Bytes(payload.begin(), payload.end())};
@@ -89,7 +102,6 @@ Work MessageLane::send(ConstBuffer data, int destination, int tag, std::chrono::
     } else {
       peer.outgoing.push_back(
           {format_message_header(header), 0, payload, Deadline::after(timeout), name, Clock::now(), work});
-      start();
     }
   }
   complete_settled(lock);
@@ -101,10 +113,10 @@ Work MessageLane::recv(Buffer data, int source, int tag, std::chrono::millisecon
   Posted posted{data,         tag, Deadline::after(timeout), name_of("recv from", data.count, data.dtype, source, tag),
                 Clock::now(), work};
   std::unique_lock lock(mutex_);
-  if (!refuse(work, posted.name)) {
+  // The thread receives it, or what there is room for once it is taken.
+  if (!refuse(work, posted.name, source != core_->topology().rank)) {
     posted.order = ++posted_;
     if (!deliver_kept(source, posted)) peers_[source].posted.push_back(std::move(posted));
-    if (source != core_->topology().rank) start();  // to receive it, or because there is room for more now
   }
   complete_settled(lock);
   return Work(work);
@@ -116,12 +128,11 @@ Work MessageLane::recv_any(Buffer data, int* source, int tag, std::chrono::milli
       fmt::format("recv from any rank (count {}, {}, tag {})", data.count, to_string(data.dtype), tag);
   Posted posted{data, tag, Deadline::after(timeout), name, Clock::now(), work, source};
   std::unique_lock lock(mutex_);
-  if (!refuse(work, name)) {
+  if (!refuse(work, name, peers_.size() > 1)) {
     posted.order = ++posted_;
     bool delivered = false;
     for (int rank = 0; rank < peers_.size() && !delivered; ++rank) delivered = deliver_kept(rank, posted);
     if (!delivered) from_any_.push_back(std::move(posted));
-    if (peers_.size() > 1) start();
   }
   complete_settled(lock);
   return Work(work);
@@ -221,30 +232,41 @@ void MessageLane::connect_links() {
       entry = connecting_.erase(entry);
     }
   }
-  for (int rank = 0; rank < peers_.size(); ++rank) {
+  if (Clock::now() >= connect_again_) start_connectors();
+}
+
+// In turn, so that peers that do not answer do not keep others from being connected.
+void MessageLane::start_connectors() {
+  const int first = next_to_connect_;
+  for (int i = 0; i < peers_.size() && connecting_.size() < kMaxConnectors; ++i) {
+    const int rank = (first + i) % peers_.size();
     auto& peer = peers_[rank];
     if (peer.outgoing.empty() || peer.to.valid() || peer.to_ended || peer.connecting) continue;
+    try {
+      connecting_.emplace(rank, std::thread([this, rank] { connect_to(rank); }));
+    } catch (const std::system_error& error) {
+      peer.not_connected = fmt::format("cannot start the thread that connects: {}", error.what());
+      connect_again_ = Clock::now() + kThreadPause;
+      return;
+    }
     peer.connecting = true;
-    connecting_.emplace(rank, [this, rank] { connect_to(rank); });
+    next_to_connect_ = rank + 1;
   }
 }
 
-// Until it is connected, or nothing is to be sent any more: after a failure, or after a deadline, which is one.
+// One attempt.
 void MessageLane::connect_to(int rank) {
-  while (true) {
-    auto link = core_->links()->connect({rank, kMessagesRole, 0}, Deadline::after(kConnectAttempt));
-    {
-      const std::lock_guard lock(mutex_);
-      auto& peer = peers_[rank];
-      const bool lost = !link.ok() && link.status().code() != StatusCode::timed_out;
-      peer.not_connected = link.status().message();
-      if (link.ok()) peer.to = *std::move(link);
-      if (lost) peer.to_ended = {Clock::now(), "cannot be reached: " + link.status().message()};
-      peer.connecting = !peer.to.valid() && !lost && !peer.outgoing.empty();
-      if (peer.connecting) continue;
-    }
-    return wake();
+  auto link = core_->links()->connect({rank, kMessagesRole, 0}, Deadline::after(kConnectAttempt));
+  {
+    const std::lock_guard lock(mutex_);
+    auto& peer = peers_[rank];
+    const bool lost = !link.ok() && link.status().code() != StatusCode::timed_out;
+    peer.not_connected = link.status().message();
+    if (lost) peer.to_ended = {Clock::now(), "cannot be reached: " + link.status().message()};
+    if (link.ok()) peer.to = *std::move(link);
+    peer.connecting = false;
   }
+  wake();
 }
 
 void MessageLane::find_ended(Clock::time_point now) {
@@ -410,6 +432,7 @@ void MessageLane::finish_incoming(int rank) {
 
 Deadline MessageLane::next_deadline() const {
   Deadline next = Deadline::after(std::chrono::hours(1));
+  if (connect_again_ > Clock::now()) next = next.earlier(Deadline::at(connect_again_));
   for (const auto& posted : from_any_) next = next.earlier(posted.deadline);
   for (const auto& peer : peers_) {
     for (const auto& message : peer.outgoing) next = next.earlier(message.deadline);

@@ -5,8 +5,8 @@
 // been posted yet is kept, up to kMaxUnexpectedBytes per peer; beyond that it stays with the sender, and
 // so does what that peer sent after it.
 //
-// The first message to a peer connects a link to it, on a thread of its own, because the peer may be stopped; it
-// carries all messages in this direction.
+// The first message to a peer connects a link to it, which carries all messages in this direction. Attempts to connect
+// run on other threads, because the peer may be stopped; at most a few of them at a time, in turn.
 #pragma once
 
 #include <array>
@@ -114,7 +114,7 @@ class MessageLane {
   };
 
   // All below: with mutex_ held.
-  void start();
+  Status start();
   void serve();
   void poll_once(std::unique_lock<std::mutex>& lock);
   void settle(std::shared_ptr<detail::WorkState> work, Status outcome);
@@ -122,10 +122,12 @@ class MessageLane {
   void complete_settled(std::unique_lock<std::mutex>& lock);
   // Starts to connect to the peers to which something is to be sent, and takes what peers have connected.
   void connect_links();
+  void start_connectors();
   void connect_to(int rank);
   // Finds peers that have left without ever having connected.
   void find_ended(Deadline::Clock::time_point now);
-  bool refuse(const std::shared_ptr<detail::WorkState>& work, const std::string& name);
+  // Settles an operation that cannot begin.
+  bool refuse(const std::shared_ptr<detail::WorkState>& work, const std::string& name, bool needs_thread);
   void write_to(int rank);
   void read_from(int rank);
   Status receive_header(int rank, bool& blocked);
@@ -155,6 +157,8 @@ class MessageLane {
   std::vector<Completion> settled_;        // guarded by mutex_
   std::thread thread_;                     // guarded by mutex_ until joined
   std::map<int, std::thread> connecting_;  // by rank; guarded by mutex_ until joined
+  int next_to_connect_ = 0;                // guarded by mutex_
+  Deadline::Clock::time_point connect_again_ = Deadline::Clock::time_point::min();  // guarded by mutex_
 };
 
 }  // namespace lockstep
