@@ -69,11 +69,12 @@ GroupCore::GroupCore(Mesh mesh, const CommunicatorOptions& options, Selector sel
                [this](int rank, const ControlMessage& message, Attachment attachment) {
                  send_on_host(rank, message, std::move(attachment));
                }),
-      watch_(topology_, host_->arena(), options_.peer_timeout, watch_interval(options_.peer_timeout)),
+      watch_(topology_, host_->arena(), options_.peer_timeout, watch_interval(options_.peer_timeout),
+             options_.init_timeout),
       spread_(topology_, progress_, linked_hosts(topology_)) {
   host_->set_region_request([this](int local, std::uint32_t id) { regions_.request(local, id); });
   // The last step: from here on the control thread calls back.
-  control_ = std::make_unique<ControlPlane>(control_links(mesh), options_.peer_timeout, *this);
+  control_ = std::make_unique<ControlPlane>(control_links(mesh), options_.peer_timeout, options_.init_timeout, *this);
   control_->start();
 }
 

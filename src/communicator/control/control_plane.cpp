@@ -35,9 +35,11 @@ milliseconds watch_interval(milliseconds peer_timeout) {
   return std::min(heartbeat_interval(peer_timeout), milliseconds(1000));
 }
 
-ControlPlane::ControlPlane(std::vector<ControlLink> links, milliseconds peer_timeout, ControlEvents& events)
+ControlPlane::ControlPlane(std::vector<ControlLink> links, milliseconds peer_timeout, milliseconds forming_timeout,
+                           ControlEvents& events)
     : events_(events),
       peer_timeout_(peer_timeout),
+      until_first_heard_(std::max(peer_timeout, forming_timeout)),
       interval_(heartbeat_interval(peer_timeout)),
       wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       peers_(links.size()) {
@@ -194,6 +196,7 @@ std::optional<std::string> ControlPlane::read_from(Peer& peer) {
       return result.error == 0 ? "the connection was closed" : channel_error_text(result.error);
     }
     peer.last_heard = Clock::now();
+    peer.heard = true;
     peer.reported_silent = false;
     peer.received.insert(peer.received.end(), buffer.begin(),
                          buffer.begin() + static_cast<std::ptrdiff_t>(result.bytes));
@@ -264,8 +267,8 @@ void ControlPlane::close_link(Peer& peer, const std::string& how) {
 
 void ControlPlane::report_silent_peers(Clock::time_point now) {
   for (auto& peer : peers_) {
-    if (!peer.heartbeats || !peer.socket.valid() || peer.reported_silent || now - peer.last_heard <= peer_timeout_)
-      continue;
+    const auto limit = peer.heard ? peer_timeout_ : until_first_heard_;
+    if (!peer.heartbeats || !peer.socket.valid() || peer.reported_silent || now - peer.last_heard <= limit) continue;
     peer.reported_silent = true;
     events_.on_control_silent(peer.rank, now - peer.last_heard);
   }

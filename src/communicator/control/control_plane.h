@@ -25,7 +25,8 @@ class ControlEvents {
   virtual void on_control_message(int rank, ControlMessage message, UniqueFd fd) = 0;
   // The connection has ended; `how` is human-readable. Nothing more comes from this rank.
   virtual void on_control_closed(int rank, const std::string& how) = 0;
-  // Nothing was heard from this rank for longer than the peer timeout. Reported once.
+  // Nothing was heard from this rank for longer than the peer timeout, or, if it has sent nothing yet, for longer than
+  // forming the group may take. Reported once.
   virtual void on_control_silent(int rank, Deadline::Duration silence) = 0;
   // Called in every turn of the thread; returns when it should be called again at the latest.
   virtual Deadline::Clock::time_point on_control_turn(Deadline::Clock::time_point now) = 0;
@@ -51,7 +52,9 @@ std::chrono::milliseconds watch_interval(std::chrono::milliseconds peer_timeout)
 
 class ControlPlane {
  public:
-  ControlPlane(std::vector<ControlLink> links, std::chrono::milliseconds peer_timeout, ControlEvents& events);
+  // `forming_timeout`: how long a peer may still be forming the group, and send nothing.
+  ControlPlane(std::vector<ControlLink> links, std::chrono::milliseconds peer_timeout,
+               std::chrono::milliseconds forming_timeout, ControlEvents& events);
   // Ends the thread. What was not sent by then is dropped: see flush_and_stop.
   ~ControlPlane();
 
@@ -82,6 +85,7 @@ class ControlPlane {
     Bytes received;
     std::vector<UniqueFd> fds;
     Deadline::Clock::time_point last_heard;
+    bool heard = false;
     bool reported_silent = false;
     bool retries = false;  // the kernel was short of memory: try to send again after a pause
     // Guarded by mutex_.
@@ -108,6 +112,7 @@ class ControlPlane {
 
   ControlEvents& events_;
   const std::chrono::milliseconds peer_timeout_;
+  const std::chrono::milliseconds until_first_heard_;
   const std::chrono::milliseconds interval_;
   UniqueFd wake_fd_;
   std::vector<Peer> peers_;  // those that are linked, by rank

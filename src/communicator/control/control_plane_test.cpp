@@ -8,7 +8,9 @@
 #include <condition_variable>
 #include <map>
 #include <optional>
+#include <set>
 
+#include "base/net/socket.h"
 #include "base/shared_memory.h"
 
 namespace lockstep {
@@ -25,7 +27,11 @@ class Events final : public ControlEvents {
     closed_[rank] = how;
     changed_.notify_all();
   }
-  void on_control_silent(int, Deadline::Duration) override {}
+  void on_control_silent(int rank, Deadline::Duration) override {
+    const std::lock_guard lock(mutex_);
+    silent_.insert(rank);
+    changed_.notify_all();
+  }
   Deadline::Clock::time_point on_control_turn(Deadline::Clock::time_point now) override { return now + 1h; }
 
   // How the connection to `rank` ended; empty if it did not within 5 s.
@@ -35,21 +41,27 @@ class Events final : public ControlEvents {
     return closed_[rank];
   }
 
+  bool is_silent_within(int rank, std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, time, [&] { return silent_.contains(rank); });
+  }
+
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::set<int> silent_;
   std::map<int, std::string> closed_;
 };
 
 // Two ranks, of which the second is only the other end of a socket.
 struct Plane {
-  Plane() {
+  explicit Plane(std::chrono::milliseconds peer_timeout = 10s, std::chrono::milliseconds forming_timeout = 10s) {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
     std::vector<ControlLink> links;
     links.push_back({.rank = 1, .socket = UniqueFd(ends[0])});
     peer.reset(ends[1]);
-    control.emplace(std::move(links), 10s, events);
+    control.emplace(std::move(links), peer_timeout, forming_timeout, events);
     control->start();
   }
   Events events;
@@ -73,6 +85,15 @@ TEST(ControlPlane, AMessageToARankWithoutALinkIsDropped) {
   plane.control->send(0, Heartbeat{});
   plane.control->send(2, Heartbeat{});
   plane.control->flush_and_stop(Deadline::after(5s));
+}
+
+// A peer sends its first heartbeat when it has formed the group, which may take longer than the peer timeout.
+TEST(ControlPlane, SilenceCountsFromTheFirstHeartbeat) {
+  Plane plane(100ms, 30s);
+  EXPECT_FALSE(plane.events.is_silent_within(1, 400ms));
+  const Bytes heartbeat = format_control_message(Heartbeat{});
+  ASSERT_TRUE(send_all(plane.peer.get(), heartbeat, Deadline::after(5s)).ok());
+  EXPECT_TRUE(plane.events.is_silent_within(1, 10s));
 }
 
 TEST(ControlPlane, APeerThatEndsIsReported) {

@@ -1,15 +1,17 @@
 #include "communicator/control/host_watch.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace lockstep {
 
 HostWatch::HostWatch(const Topology& topology, HostArena arena, std::chrono::milliseconds peer_timeout,
-                     std::chrono::milliseconds interval)
+                     std::chrono::milliseconds interval, std::chrono::milliseconds forming_timeout)
     : topology_(topology),
       arena_(std::move(arena)),
       peer_timeout_(peer_timeout),
       interval_(interval),
+      until_first_beat_(std::max(peer_timeout, forming_timeout)),
       watched_(static_cast<std::size_t>(topology.local_size())) {}
 
 bool HostWatch::watches(int rank) const {
@@ -32,7 +34,7 @@ HostWatch::TimePoint HostWatch::turn(TimePoint now, const std::function<void(int
     const bool looked_before = watched.changed != TimePoint{};
     if (was_stopped || !looked_before || beats != watched.beats || !watches(rank)) {
       watched = {beats, watches(rank) ? now : TimePoint{}, false};
-    } else if (!watched.reported && now - watched.changed > peer_timeout_) {
+    } else if (!watched.reported && now - watched.changed > (beats == 0 ? until_first_beat_ : peer_timeout_)) {
       watched.reported = true;
       on_silent(rank, now - watched.changed);
     }

@@ -18,7 +18,7 @@ class HostWatchTest : public ::testing::Test {
   explicit HostWatchTest(int me = 0) : topology_(topology(me)) {
     std::shared_ptr<SharedMemory> memory = value_or_throw(SharedMemory::create(HostArena::bytes(3, 3), "test"));
     arena_ = HostArena(memory, memory->data(), 3, 3);
-    watch_.emplace(topology_, arena_, 10s, 1s);
+    watch_.emplace(topology_, arena_, 10s, 1s, 60s);
   }
   static Topology topology(int me) {
     std::vector<Member> members;
@@ -46,6 +46,18 @@ TEST_F(HostWatchTest, TheFirstRankReportsASilentOneOnce) {
   EXPECT_THAT(silent_after(5, {1, 2}), IsEmpty());
   EXPECT_THAT(silent_after(9, {1}), IsEmpty()) << "not yet for the peer timeout";
   EXPECT_THAT(silent_after(20, {1}), ElementsAre(2));
+}
+
+// Ranks return from forming the group at different times: the last one may take as long as forming may.
+TEST_F(HostWatchTest, ARankThatHasNotBeatenYetHasAsLongAsFormingMayTake) {
+  EXPECT_THAT(silent_after(50, {1}), IsEmpty());
+  EXPECT_THAT(silent_after(5, {1, 2}), IsEmpty());
+  EXPECT_THAT(silent_after(20, {1}), ElementsAre(2)) << "from its first beat on, the peer timeout counts";
+}
+
+TEST_F(HostWatchTest, ARankThatNeverBeatsIsReportedInTheEnd) {
+  EXPECT_THAT(silent_after(60, {1}), IsEmpty());
+  EXPECT_THAT(silent_after(5, {1}), ElementsAre(2));
 }
 
 TEST_F(HostWatchTest, ARankThatLeftIsNotSilent) {
