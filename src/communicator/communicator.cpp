@@ -11,6 +11,7 @@
 
 #include "base/crash_report.h"
 #include "base/log.h"
+#include "communicator/abandon_mesh.h"
 #include "communicator/call_checks.h"
 #include "communicator/collective_request.h"
 #include "communicator/communicator_impl.h"
@@ -91,8 +92,12 @@ std::shared_ptr<Communicator> Communicator::Impl::make(MeshFactory factory, cons
                                                        int size, const CommunicatorOptions& options) {
   check_durations(options);
   Mesh mesh = value_or_throw(factory(scope, rank, size, Deadline::after(options.init_timeout)));
-  Selector selector = value_or_throw(Selector::create(mesh.topology, algorithm_overrides(options)));
-  auto impl = std::make_unique<Impl>(std::move(factory), std::move(mesh), options, std::move(selector));
+  auto selector = Selector::create(mesh.topology, algorithm_overrides(options));
+  if (!selector.ok()) {
+    abandon_mesh(mesh, selector.status());
+    throw Error(selector.status());
+  }
+  auto impl = std::make_unique<Impl>(std::move(factory), std::move(mesh), options, *std::move(selector));
   return std::shared_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 
@@ -119,7 +124,7 @@ std::shared_ptr<Communicator> Communicator::Impl::at(const MeetingPoint& where, 
   const std::string interface = options.network_interface;
   auto factory = [where, secret, interface](const std::string& scope, int rank, int size, Deadline deadline) {
     return connect_mesh(MeetingPoint{where.store, rank, size, where.master_host}, secret,
-                        MeshOptions{.scope = scope, .network_interface = interface}, deadline);
+                        MeshOptions{.scope = scope, .network_interface = interface, .abandon = abandon_mesh}, deadline);
   };
   return make(std::move(factory), options.name, where.rank, where.world_size, options);
 }

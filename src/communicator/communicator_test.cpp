@@ -1,6 +1,7 @@
 // The promises of a Communicator, with ranks as threads of this process.
 #include <gtest/gtest.h>
 #include <lockstep/communicator/communicator.h>
+#include <lockstep/store/stores.h>
 
 #include <array>
 #include <atomic>
@@ -34,6 +35,24 @@ class Threads : public ::testing::TestWithParam<int> {
   const int size_ = GetParam();
   const std::vector<Group> groups_ = Communicator::create_threads(size_, {.timeout = 20s});
 };
+
+// One rank has formed the group, but cannot use it: its reason must reach the others.
+TEST(Communicator, ARankThatCannotUseTheGroupTellsTheOthersWhy) {
+  auto store = make_memory_store();
+  const auto create = [&](int rank, const std::string& algorithm) {
+    return Communicator::create(store, rank, 2, {.algorithm = algorithm});
+  };
+  std::thread other([&] { EXPECT_THROW(create(1, "no-such-algorithm"), Error); });
+  const auto group = create(0, "");
+  other.join();
+  try {
+    group->barrier();
+    ADD_FAILURE() << "a barrier without rank 1";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("no-such-algorithm"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos) << error.what();
+  }
+}
 
 TEST_P(Threads, AllReduceSumsOverRanksAtEverySize) {
   for (const std::size_t count : {0, 1, 2, 7, 8, 1000, 5000, 100003, 700001}) {

@@ -303,8 +303,10 @@ Result<Mesh> form(const MeetingPoint& where, const Secret& secret, const MeshOpt
   if (!session.ok()) return session.status();
   auto mesh = MeshBuilder(where, secret, *encryption, options, **session).build(*std::move(listener));
   const Status complete = mesh.ok() ? (*session)->complete() : mesh.status();
-  if (!complete.ok()) return (*session)->fail(complete);
-  return mesh;
+  if (complete.ok()) return mesh;
+  const Status why = (*session)->fail(complete);
+  if (mesh.ok() && options.abandon) options.abandon(*mesh, why);
+  return why;
 }
 
 Status check_arguments(const MeetingPoint& where, const MeshOptions& options) {

@@ -1,6 +1,7 @@
 // From an init method to a connected mesh.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -37,6 +38,9 @@ struct MeshOptions {
   // Ranks with different ids are treated as ranks of different hosts, even if they are not; empty:
   // LOCKSTEP_HOST_ID. For tests of TCP on one machine.
   std::string host_id = {};
+  // Called if forming fails when this rank is connected already. Other ranks may have returned by then: this is the
+  // chance to tell them why this one will not take part.
+  std::function<void(Mesh& mesh, const Status& why)> abandon = {};
 };
 Result<Mesh> connect_mesh(const MeetingPoint& where, const Secret& secret, const MeshOptions& options,
                           Deadline deadline);
