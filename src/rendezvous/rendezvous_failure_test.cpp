@@ -106,6 +106,20 @@ TEST(Rendezvous, AnotherSecretIsRefused) {
   }
 }
 
+TEST(Rendezvous, AFailedAttemptLeavesOnlyTheReasonOfItsSession) {
+  MemoryPlace place;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    auto setups = world_of(3, place);
+    for (auto& setup : setups) setup.secret = Secret(setup.rank == 1 ? "wrong" : "right");
+    for (const auto& mesh : connect_all(setups)) EXPECT_FALSE(mesh.ok());
+  }
+  const auto left = place.open()->list("", in_seconds(5));
+  for (const auto& [key, value] : *left) {
+    EXPECT_THAT(key, ::testing::AnyOf(HasSubstr("/claim/"), HasSubstr("/gone/"), HasSubstr("/invitation/"),
+                                      HasSubstr("/failed")));
+  }
+}
+
 TEST(Rendezvous, TheEndOfTheStoreIsDetectedAtOnce) {
   TcpPlace place;
   auto setups = world_of(3, place);

@@ -102,7 +102,14 @@ void SessionOutcome::confirm_or_wait() {
   for (const auto& member : watched_) {
     if (member.rank > 0 && member.rank != failure_->gone_rank) told.push_back(key("told", member.rank));
   }
-  (void)store_.await(told, kConfirmTime);
+  const auto all_know = store_.await(told, kConfirmTime);
+  if (!all_know.ok() || !*all_know) return;
+  // A process that claims the rank of another one may still read the reason. No rank needs the other keys any more.
+  const auto rest = store_.list(session_ + "/");
+  if (!rest.ok()) return;
+  for (const auto& [name, value] : *rest) {
+    if (name != key("failed")) (void)store_.remove(name);
+  }
 }
 
 void SessionOutcome::withdraw() { (void)store_.withdraw_last_will(key("failed")); }

@@ -45,7 +45,8 @@ class SessionOutcome {
   // Records `why` unless there is a reason already. Returns the reason that all ranks see.
   Status decide(const Status& why);
   // Ends the session: decides, ensures that the others can read the reason, withdraws the will.
-  // Rank 0, whose process may serve the store, waits up to 0.5 s until the others have read it.
+  // Rank 0, whose process may serve the store, waits up to 0.5 s until the others have read it, and removes all other
+  // keys if they have.
   Status conclude(const Status& why);
   // The rank is done: its end no longer affects the session.
   void withdraw();
