@@ -18,6 +18,7 @@
 #include "rendezvous/rendezvous.h"
 #include "rendezvous/session.h"
 #include "rendezvous/whole_number.h"
+#include "transport/attempt_time.h"
 #include "transport/shm/shm_host.h"
 
 namespace lockstep {
@@ -91,7 +92,7 @@ class MeshBuilder {
     first_reached_ = context_->rank;
     for (int peer = 0; peer < context_->rank; ++peer) {
       if (!may_share_host(member(peer), session_.self())) continue;
-      auto link = make_with_retries([&] { return probe_and_introduce(peer); });
+      auto link = make_with_retries([&](auto) { return probe_and_introduce(peer); });
       if (!link.ok()) return link.status();
       if (!link->valid()) continue;
       control(peer) = *std::move(link);
@@ -192,6 +193,7 @@ class MeshBuilder {
     if (address.ok() && wanted.empty() && !one_network && address->is_loopback())
       address = choose_local_address("", "");
     if (!address.ok()) return address.status();
+    LOCKSTEP_RETURN_IF_ERROR(reachable_by_address(*address));
     LOCKSTEP_RETURN_IF_ERROR(may_bind(*address, context_->secret));
     return listen_on(*address);
   }
@@ -219,7 +221,8 @@ class MeshBuilder {
       if (peer > context_->rank) {
         expected.push_back(name);
       } else if (!control(peer).valid()) {
-        auto link = make_with_retries([&] { return links_->connect(name, session_.deadline()); });
+        auto link = make_with_retries(
+            [&](auto connect_time) { return links_->connect(name, session_.deadline(), connect_time); });
         if (!link.ok()) return link.status();
         control(peer) = *std::move(link);
       }
@@ -231,8 +234,9 @@ class MeshBuilder {
   // group has failed elsewhere.
   template <typename Make>
   Result<Channel> make_with_retries(const Make& make) {
+    AttemptTime connect_time(kConnectTime, kLongestConnectTime);
     while (true) {
-      auto link = make();
+      auto link = make(connect_time.next());
       if (link.ok()) return link;
       if (link.status().code() != StatusCode::timed_out || session_.deadline().expired()) return link.status();
       LOCKSTEP_RETURN_IF_ERROR(session_.check());

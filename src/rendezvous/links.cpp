@@ -8,8 +8,6 @@
 namespace lockstep {
 namespace {
 
-// A packet may be lost, and the other end may be busy; a new attempt is then faster than waiting.
-constexpr std::chrono::milliseconds kConnectAttempt{500};
 // Before the next attempt at a rank that had no room.
 constexpr std::chrono::milliseconds kBusyPause{10};
 // Before the next attempt after an error of this host or of the network.
@@ -67,8 +65,9 @@ Result<Channel> introduce(UniqueFd fd, const LinkName& name, const LinkContext& 
 }
 
 Result<Channel> make_link(const SocketAddress& address, const LinkName& name, const LinkContext& context,
-                          Deadline deadline) {
-  const Deadline attempt = deadline.earlier(Deadline::after(kConnectAttempt));
+                          Deadline deadline, std::chrono::milliseconds connect_time) {
+  // A packet may be lost, and the other end may be busy; a new attempt is then faster than waiting.
+  const Deadline attempt = deadline.earlier(Deadline::after(connect_time));
   auto fd = connect_to(address, attempt);
   if (!fd.ok()) {
     const Status why = fd.status().with_context(purpose_of(name, context));

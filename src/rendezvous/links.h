@@ -2,6 +2,7 @@
 // accepted here and in link_acceptor.h.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -36,11 +37,15 @@ std::vector<ConnectionIdentity> links_to(const LinkContext& context);
 // other end, and confirms it. Errors name the rank; timed_out, after a pause, also if that rank had no room for the
 // connection or closed it.
 Result<Channel> introduce(UniqueFd fd, const LinkName& name, const LinkContext& context, Deadline deadline);
+// How long an attempt may wait for the connection, before the handshake.
+inline constexpr std::chrono::milliseconds kConnectTime{500};
+inline constexpr std::chrono::milliseconds kLongestConnectTime{4000};
+
 // Connects to `address` and introduces the connection; one attempt. timed_out may come before the deadline: also if the
 // rank cannot be reached for now, or if this host lacks descriptors, ports or memory. unavailable: its process has
 // ended.
 Result<Channel> make_link(const SocketAddress& address, const LinkName& name, const LinkContext& context,
-                          Deadline deadline);
+                          Deadline deadline, std::chrono::milliseconds connect_time = kConnectTime);
 // For messages: "connecting to rank 3 (host node7, pid 4711) (link 'data' number 0)".
 std::string purpose_of(const LinkName& name, const LinkContext& context);
 

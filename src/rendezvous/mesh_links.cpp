@@ -1,5 +1,6 @@
 #include "rendezvous/mesh_links.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/net/resolve.h"
@@ -35,9 +36,14 @@ Result<SocketAddress> MeshLinks::address_of(int peer) const {
 }
 
 Result<Channel> MeshLinks::connect(const LinkName& name, Deadline deadline) {
+  const auto half = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.remaining() / 2);
+  return connect(name, deadline, std::clamp(half, kConnectTime, kLongestConnectTime));
+}
+
+Result<Channel> MeshLinks::connect(const LinkName& name, Deadline deadline, std::chrono::milliseconds connect_time) {
   const auto address = address_of(name.peer);
   if (!address.ok()) return address.status();
-  return make_link(*address, name, *context_, deadline);
+  return make_link(*address, name, *context_, deadline, connect_time);
 }
 
 }  // namespace lockstep

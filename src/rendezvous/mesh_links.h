@@ -18,7 +18,9 @@ class MeshLinks final : public LinkSource {
   MeshLinks(std::shared_ptr<const LinkContext> context, const Topology& topology, std::vector<std::string> addresses,
             std::unique_ptr<LinkAcceptor> acceptor);
 
+  // Up to half of the time is for the connection, the rest for the handshake.
   Result<Channel> connect(const LinkName& name, Deadline deadline) override;
+  Result<Channel> connect(const LinkName& name, Deadline deadline, std::chrono::milliseconds connect_time);
   Links take_all(const std::string& role) override { return acceptor_->take_all(role); }
   void set_listener(const std::string& role, std::function<void()> listener) override {
     acceptor_->set_listener(role, std::move(listener));

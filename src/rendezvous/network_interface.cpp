@@ -102,6 +102,16 @@ Result<SocketAddress> choose_local_address(const std::string& wanted, const std:
   return interfaces->front().address;
 }
 
+Status reachable_by_address(const SocketAddress& address) {
+  if (address.family() != AF_INET6) return {};
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr;
+  if (!IN6_IS_ADDR_LINKLOCAL(&v6)) return {};
+  return Status(StatusCode::invalid_argument,
+                fmt::format("{} is an address of one link only: other hosts cannot connect to it without the name of "
+                            "their own interface; name another address or interface with LOCKSTEP_INTERFACE",
+                            address.host()));
+}
+
 std::string wanted_interface(const std::string& option) {
   if (!option.empty()) return option;
   const char* variable = std::getenv("LOCKSTEP_INTERFACE");

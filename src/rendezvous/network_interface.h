@@ -14,6 +14,10 @@ namespace lockstep {
 // loopback. The port is 0. Errors list the existing interfaces.
 Result<SocketAddress> choose_local_address(const std::string& wanted, const std::string& towards);
 
+// Whether other hosts can connect to it, as far as the address shows: invalid_argument for an IPv6 address of one link,
+// which means nothing without the name of an interface.
+Status reachable_by_address(const SocketAddress& address);
+
 // The user's setting for choose_local_address(): `option`, or LOCKSTEP_INTERFACE if that is empty; may be empty.
 std::string wanted_interface(const std::string& option = "");
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/net/resolve.h"
+
 namespace lockstep {
 namespace {
 
@@ -24,6 +26,15 @@ TEST(NetworkInterface, TheErrorListsTheExistingInterfaces) {
 TEST(NetworkInterface, ByDefaultItIsTheOneThatReachesTheMaster) {
   EXPECT_EQ(choose_local_address("", "127.0.0.1")->to_string(), "127.0.0.1:0");
   EXPECT_TRUE(choose_local_address("", "").ok());
+}
+
+TEST(NetworkInterface, AnAddressOfOneLinkIsNotPublished) {
+  for (const char* address : {"10.0.0.1", "169.254.3.4", "127.0.0.1", "2001:db8::1", "fd00::1", "::1"}) {
+    EXPECT_TRUE(reachable_by_address(resolve(address, 0)->front()).ok()) << address;
+  }
+  const Status refused = reachable_by_address(resolve("fe80::1", 0)->front());
+  EXPECT_EQ(refused.code(), StatusCode::invalid_argument);
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("fe80::1"), HasSubstr("LOCKSTEP_INTERFACE")));
 }
 
 TEST(NetworkInterface, Ipv6IsServedIfTheHostHasIt) {

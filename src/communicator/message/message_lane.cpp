@@ -23,8 +23,6 @@ constexpr std::chrono::milliseconds kReasonGrace{300};
 // How long the link of a peer that has left may take to be accepted here.
 constexpr std::chrono::milliseconds kArrivalGrace{700};
 constexpr std::chrono::milliseconds kLookForEnded{100};
-// Between attempts to connect, the lane may find that nothing is to be sent any more.
-constexpr std::chrono::milliseconds kConnectAttempt{1000};
 // How many attempts run at the same time, each on a thread.
 constexpr std::size_t kMaxConnectors = 8;
 // Before the next attempt if the system has no thread left.
@@ -243,7 +241,7 @@ void MessageLane::start_connectors() {
     auto& peer = peers_[rank];
     if (peer.outgoing.empty() || peer.to.valid() || peer.to_ended || peer.connecting) continue;
     try {
-      connecting_.emplace(rank, std::thread([this, rank] { connect_to(rank); }));
+      connecting_.emplace(rank, std::thread([this, rank, time = peer.attempt.next()] { connect_to(rank, time); }));
     } catch (const std::system_error& error) {
       peer.not_connected = fmt::format("cannot start the thread that connects: {}", error.what());
       connect_again_ = Clock::now() + kThreadPause;
@@ -255,8 +253,8 @@ void MessageLane::start_connectors() {
 }
 
 // One attempt.
-void MessageLane::connect_to(int rank) {
-  auto link = core_->links()->connect({rank, kMessagesRole, 0}, Deadline::after(kConnectAttempt));
+void MessageLane::connect_to(int rank, std::chrono::milliseconds time) {
+  auto link = core_->links()->connect({rank, kMessagesRole, 0}, Deadline::after(time));
   {
     const std::lock_guard lock(mutex_);
     auto& peer = peers_[rank];

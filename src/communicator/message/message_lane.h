@@ -30,6 +30,7 @@
 #include "communicator/work_state.h"
 #include "lockstep/collectives/types.h"
 #include "lockstep/communicator/work.h"
+#include "transport/attempt_time.h"
 
 namespace lockstep {
 
@@ -50,6 +51,9 @@ class MessageLane {
   void close();
 
  private:
+  // Between attempts to connect, the lane may find that nothing is to be sent any more.
+  static constexpr std::chrono::milliseconds kFirstAttempt{1000};
+  static constexpr std::chrono::milliseconds kLongestAttempt{2000};
   struct Outgoing {
     std::array<std::byte, kMessageHeaderBytes> header;
     std::size_t header_sent = 0;
@@ -92,6 +96,7 @@ class MessageLane {
     Channel to;    // the link for messages to it, once it is connected
     Channel from;  // the link that it connected for its messages
     bool connecting = false;
+    AttemptTime attempt{kFirstAttempt, kLongestAttempt};
     std::string not_connected;  // why the last attempt has failed, if it has
     std::deque<Outgoing> outgoing;
     std::list<Posted> posted;
@@ -123,7 +128,7 @@ class MessageLane {
   // Starts to connect to the peers to which something is to be sent, and takes what peers have connected.
   void connect_links();
   void start_connectors();
-  void connect_to(int rank);
+  void connect_to(int rank, std::chrono::milliseconds time);
   // Finds peers that have left without ever having connected.
   void find_ended(Deadline::Clock::time_point now);
   // Settles an operation that cannot begin.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/net/socket.h"
+#include "transport/attempt_time.h"
 
 namespace lockstep {
 namespace {
@@ -22,6 +23,7 @@ constexpr std::chrono::milliseconds kCheckInterval{100};
 constexpr std::chrono::milliseconds kReasonGrace{200};
 // Between attempts to connect, the group's state is checked.
 constexpr std::chrono::milliseconds kConnectAttempt{1000};
+constexpr std::chrono::milliseconds kLongestAttempt{2000};
 constexpr std::size_t kPageBytes = 4096;
 // With more bytes in flight, sleeping lets them accumulate and costs almost nothing.
 constexpr std::size_t kSpinBytes = 64 << 10;
@@ -112,10 +114,12 @@ Status StreamTransport::connect_peers(WaitScope& scope) {
 
 Status StreamTransport::connect_to_lower(WaitScope& scope, int rank) {
   const auto count = static_cast<std::uint32_t>(peers_[rank].connections.size());
+  AttemptTime time(kConnectAttempt, kLongestAttempt);
   for (std::uint32_t index = 0; index < count;) {
-    auto link = links_->connect({rank, kDataRole, index}, scope.deadline().earlier(Deadline::after(kConnectAttempt)));
+    auto link = links_->connect({rank, kDataRole, index}, scope.deadline().earlier(Deadline::after(time.next())));
     if (link.ok()) {
       use(rank, index++, *std::move(link));
+      time = AttemptTime(kConnectAttempt, kLongestAttempt);
       continue;
     }
     if (link.status().code() != StatusCode::timed_out) return lost(scope, rank, link.status());

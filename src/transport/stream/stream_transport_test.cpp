@@ -128,17 +128,16 @@ TEST_F(StreamTransportTest, ReportsTheGroupsReasonForALossRatherThanItsOwn) {
 // A rank that answers no attempt to connect.
 class NoRoom final : public LinkSource {
  public:
-  Result<Channel> connect(const LinkName&, Deadline) override {
-    if (++attempts_ == 3) deadline_passed();
+  Result<Channel> connect(const LinkName&, Deadline deadline) override {
+    times.push_back(deadline.remaining());
+    if (times.size() == 3) deadline_passed();
     return Status(StatusCode::timed_out, "too many open files");
   }
   Links take_all(const std::string&) override { return {}; }
   void set_listener(const std::string&, std::function<void()>) override {}
   int data_links(int) const override { return 1; }
   std::function<void()> deadline_passed;
-
- private:
-  int attempts_ = 0;
+  std::vector<Deadline::Duration> times;  // that the attempts were given
 };
 
 TEST_F(StreamTransportTest, TriesToConnectUntilTheDeadlineAndThenReportsWhyItCouldNot) {
@@ -151,6 +150,9 @@ TEST_F(StreamTransportTest, TriesToConnectUntilTheDeadlineAndThenReportsWhyItCou
   EXPECT_EQ(status.code(), StatusCode::timed_out);
   EXPECT_NE(status.message().find("the deadline of all_reduce"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("too many open files"), std::string::npos) << status.message();
+  ASSERT_EQ(links->times.size(), 3U);
+  EXPECT_LE(links->times[0], 1s);
+  EXPECT_GT(links->times[1], 1s) << "a slow network needs more time";
 }
 
 double cpu_seconds_of_process() {
