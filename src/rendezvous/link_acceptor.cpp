@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/log.h"
+#include "base/net/fork_guard.h"
 #include "base/net/socket.h"
 #include "rendezvous/probe.h"
 
@@ -43,6 +44,7 @@ LinkAcceptor::LinkAcceptor(std::shared_ptr<const LinkContext> context, UniqueFd 
       wake_(std::move(wake)),
       rules_{.secret = context_->secret, .group = context_->group_id, .policy = context_->encryption},
       strangers_(StrangerBudget::limits_of_process(kMaxStrangers)) {
+  close_in_forked_children(unix_listener.get());
   listeners_.emplace_back(std::move(unix_listener), true);
 }
 
@@ -180,6 +182,7 @@ void LinkAcceptor::adopt_new_listener() {
   const std::lock_guard lock(mutex_);
   if (!new_listener_.valid()) return;
   rules_.keys = LinkKeyRing(context_->secret, links_to(*context_));
+  close_in_forked_children(new_listener_.get());
   listeners_.emplace_back(std::move(new_listener_), false);
 }
 

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <thread>
 
+#include "base/net/fork_guard.h"
+
 namespace lockstep {
 namespace {
 
@@ -132,6 +134,7 @@ Result<UniqueFd> accept_from(int listener, Deadline deadline) {
     if (fd.valid()) {
       const auto local = local_address(fd.get());
       disable_delay(fd.get(), local.ok() ? local->family() : AF_UNIX);
+      close_in_forked_children(fd.get());
       return fd;
     }
     const int error = errno;
@@ -148,6 +151,7 @@ Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline) {
   auto fd = make_socket(address.family());
   if (!fd.ok()) return fd;
   disable_delay(fd->get(), address.family());
+  close_in_forked_children(fd->get());
   while (::connect(fd->get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0) {
     if (errno == EINPROGRESS || errno == EINTR) {
       LOCKSTEP_RETURN_IF_ERROR(finish_connect(fd->get(), address, deadline));

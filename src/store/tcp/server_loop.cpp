@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "base/net/fork_guard.h"
 #include "base/net/socket.h"
 #include "base/printable.h"
 
@@ -32,6 +33,7 @@ Result<std::unique_ptr<ServerLoop>> ServerLoop::create(UniqueFd listener, StoreS
   }
   LOCKSTEP_RETURN_IF_ERROR(loop->watch(loop->wake_.get(), EPOLLIN));
   LOCKSTEP_RETURN_IF_ERROR(loop->watch(loop->listener_.get(), EPOLLIN));
+  close_in_forked_children(loop->listener_.get());
   return loop;
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/host_name.h"
+#include "base/net/fork_guard.h"
 #include "base/net/socket.h"
 #include "base/rank_vector.h"
 #include "base/shared_memory.h"
@@ -28,6 +29,7 @@ Status connect_pair(Channel& one, Channel& other) {
     return Status(StatusCode::resource_exhausted,
                   fmt::format("cannot connect two ranks of this process (socketpair): {}", errno_text(errno)));
   }
+  for (const int end : ends) close_in_forked_children(end);
   one = UniqueFd(ends[0]);
   other = UniqueFd(ends[1]);
   return Status();
