@@ -141,6 +141,11 @@ Result<Secret> take_from_environment(const char* value) {
   Taken& state = taken();
   const std::lock_guard lock(state.mutex);
   if (!state.mark.empty() && state.mark == value) return state.secret;
+  // Only now: another thread overwrites the value while it takes it.
+  if (*value == '\0') {
+    return Status(StatusCode::invalid_argument,
+                  "LOCKSTEP_SECRET is set but empty; set it to a value, or unset it to run without a secret");
+  }
   if (std::strncmp(value, kTakenPrefix.data(), kTakenPrefix.size()) == 0) {
     return Status(
         StatusCode::invalid_argument,
@@ -176,10 +181,6 @@ Result<Secret> Secret::from_environment() {
   }
   if (path != nullptr) return read_secret(path);
   if (value == nullptr) return Secret();
-  if (*value == '\0') {
-    return Status(StatusCode::invalid_argument,
-                  "LOCKSTEP_SECRET is set but empty; set it to a value, or unset it to run without a secret");
-  }
   return take_from_environment(value);
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/random.h"
@@ -104,6 +106,31 @@ TEST(SecretMemory, NeitherCoreDumpsNorStartedProgramsHaveTheSecret) {
   if (kSanitized) GTEST_SKIP() << "the sanitizer keeps copies of the environment, and terabytes of memory";
   auto ranks = testing::start_ranks(1, "reads_its_secret", {.environment = {{"LOCKSTEP_SECRET", random_hex(32)}}});
   ASSERT_TRUE(ranks.wait_all(testing::in_seconds(30))) << ranks.report();
+  EXPECT_EQ(ranks.exit_status(0)->code, 0) << ranks.report();
+}
+
+// The first one overwrites the variable; the others must not find it half overwritten.
+LOCKSTEP_PROCESS_ROLE(threads_read_a_secret) {
+  std::atomic<int> failed = 0;
+  for (int round = 0; round < 300; ++round) {
+    const std::string secret = random_hex(1000);
+    ::setenv("LOCKSTEP_SECRET", secret.c_str(), 1);
+    std::atomic<int> ready = 0;
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        for (++ready; ready < 4;) std::this_thread::yield();
+        const auto read = Secret::from_environment();
+        if (!read.ok() || read->key() != secret) ++failed;
+      });
+    }
+  }
+  return failed == 0 ? 0 : 1;
+}
+
+TEST(SecretMemory, ThreadsMayReadTheSecretAtTheSameTime) {
+  auto ranks = testing::start_ranks(1, "threads_read_a_secret");
+  ASSERT_TRUE(ranks.wait_all(testing::in_seconds(60))) << ranks.report();
   EXPECT_EQ(ranks.exit_status(0)->code, 0) << ranks.report();
 }
 
