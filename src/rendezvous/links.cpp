@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "rendezvous/probe.h"
+
 namespace lockstep {
 namespace {
 
@@ -73,6 +75,13 @@ Result<Channel> make_link(const SocketAddress& address, const LinkName& name, co
     const Status why = fd.status().with_context(purpose_of(name, context));
     const bool passes = why.code() == StatusCode::timed_out || why.code() == StatusCode::resource_exhausted;
     return passes && !attempt.expired() ? try_again_after(kErrorPause, why, attempt) : why;
+  }
+  if (address.family() == AF_UNIX) {
+    // Any process can take the name once its owner has ended.
+    const auto& peer = context.members[static_cast<std::size_t>(name.peer)];
+    const auto& self = context.members[static_cast<std::size_t>(context.rank)];
+    const Status same = check_credentials(fd->get(), peer, self);
+    if (!same.ok()) return same.with_context(purpose_of(name, context));
   }
   return introduce(*std::move(fd), name, context, deadline);
 }

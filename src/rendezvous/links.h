@@ -44,6 +44,7 @@ inline constexpr std::chrono::milliseconds kLongestConnectTime{4000};
 // Connects to `address` and introduces the connection; one attempt. timed_out may come before the deadline: also if the
 // rank cannot be reached for now, or if this host lacks descriptors, ports or memory. unavailable: its process has
 // ended.
+// unauthenticated: another process listens on its Unix socket.
 Result<Channel> make_link(const SocketAddress& address, const LinkName& name, const LinkContext& context,
                           Deadline deadline, std::chrono::milliseconds connect_time = kConnectTime);
 // For messages: "connecting to rank 3 (host node7, pid 4711) (link 'data' number 0)".

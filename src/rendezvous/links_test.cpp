@@ -59,6 +59,16 @@ TEST_F(LinksTest, AMissingRouteIsWorthAnotherAttemptButNotAtOnce) {
   EXPECT_GE(Deadline::Clock::now() - before, 10ms) << "or the caller uses all of a processor";
 }
 
+TEST_F(LinksTest, AnotherProcessThatListensOnTheUnixSocketIsRefused) {
+  const SocketAddress address = abstract_unix_address(context_.members[0].unix_name);
+  const UniqueFd listener = value_or_throw(listen_on(address));
+  if (context_.members[0].process_space.empty()) GTEST_SKIP() << "processes cannot be compared here";
+  context_.members[0].pid = 1;
+  const Status status = connect(address).status();
+  EXPECT_EQ(status.code(), StatusCode::unauthenticated) << status.to_string();
+  EXPECT_THAT(status.message(), HasSubstr("pid 1"));
+}
+
 // As an acceptor does that must make room, when the handshake has begun: it cannot say why any more.
 TEST_F(LinksTest, AConnectionThatIsClosedInTheHandshakeIsWorthAnotherAttempt) {
   for (const bool encrypted : {false, true}) {
