@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <map>
 #include <mutex>
+#include <set>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -40,11 +42,20 @@ class Exchange {
  public:
   explicit Exchange(int size) : ranks_(size) {}
 
-  void deliver(int to, LinkName name, Channel fd) {
+  // False if that rank has left.
+  bool deliver(int to, LinkName name, Channel fd) {
     const std::lock_guard lock(mutex_);
+    if (left_.contains(to)) return false;
     auto& mailbox = ranks_[to][name.role];
     mailbox.links.emplace_back(std::move(name), std::move(fd));
     if (mailbox.listener) mailbox.listener();
+    return true;
+  }
+  // Ends the links that the rank has not taken; from now on it gets none.
+  void close(int rank) {
+    const std::lock_guard lock(mutex_);
+    left_.insert(rank);
+    ranks_[rank].clear();
   }
   LinkSource::Links take_all(int rank, const std::string& role) {
     const std::lock_guard lock(mutex_);
@@ -62,11 +73,13 @@ class Exchange {
   };
   std::mutex mutex_;
   RankVector<std::map<std::string, Mailbox>> ranks_;  // guarded by mutex_
+  std::set<int> left_;                                // guarded by mutex_
 };
 
 class InprocLinks final : public LinkSource {
  public:
   InprocLinks(std::shared_ptr<Exchange> exchange, int rank) : exchange_(std::move(exchange)), rank_(rank) {}
+  ~InprocLinks() override { exchange_->close(rank_); }
 
   Result<Channel> connect(const LinkName& name, Deadline deadline) override {
     Channel mine;
@@ -76,7 +89,9 @@ class InprocLinks final : public LinkSource {
       std::this_thread::sleep_for(std::min<Deadline::Duration>(kShortagePause, deadline.remaining()));
       return Status(StatusCode::timed_out, made.message());
     }
-    exchange_->deliver(name.peer, LinkName{rank_, name.role, name.index}, std::move(theirs));
+    if (!exchange_->deliver(name.peer, LinkName{rank_, name.role, name.index}, std::move(theirs))) {
+      return Status(StatusCode::unavailable, fmt::format("rank {} has left the group", name.peer));
+    }
     return mine;
   }
   Links take_all(const std::string& role) override { return exchange_->take_all(rank_, role); }
