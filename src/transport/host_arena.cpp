@@ -1,13 +1,20 @@
 #include "transport/host_arena.h"
 
+#include <sched.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
+
+#include "lockstep/base/deadline.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+// Another rank writes its reason in a microsecond, unless it is stopped or killed there.
+constexpr std::chrono::milliseconds kWritingTime{50};
 
 struct Offsets {
   Offsets(int local_size, int group_size) {
@@ -41,13 +48,20 @@ HostArena::HostArena(std::shared_ptr<const void> memory, std::byte* data, int lo
 
 Status HostArena::record_failure(const Status& reason) const {
   std::uint32_t none = 0;
-  if (!failure_->stage.compare_exchange_strong(none, 1)) return failure().value_or(reason);
+  if (!failure_->stage.compare_exchange_strong(none, 1)) return wait_for_failure().value_or(reason);
   const auto length = std::min(reason.message().size(), SharedFailure::kCapacity);
   failure_->code = static_cast<std::uint32_t>(reason.code());
   failure_->length = static_cast<std::uint32_t>(length);
   std::memcpy(failure_->text, reason.message().data(), length);
   failure_->stage.store(2, std::memory_order_release);  // pairs with the acquire in failure()
   return reason;
+}
+
+std::optional<Status> HostArena::wait_for_failure() const {
+  const Deadline deadline = Deadline::after(kWritingTime);
+  auto written = failure();
+  for (; !written && !deadline.expired(); written = failure()) ::sched_yield();
+  return written;
 }
 
 std::optional<Status> HostArena::failure() const {

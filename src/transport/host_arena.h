@@ -51,6 +51,9 @@ class HostArena {
   std::optional<Status> failure() const;
 
  private:
+  // The reason that another rank is writing now; none if it does not complete it.
+  std::optional<Status> wait_for_failure() const;
+
   std::shared_ptr<const void> memory_;
   int local_size_ = 0;
   int group_size_ = 0;

@@ -55,15 +55,17 @@ TEST(HostArena, TheFirstReasonOfAFailureCountsForAllRanks) {
 TEST(HostArena, OneOfManyReasonsWins) {
   const HostArena arena = make_arena(8, 8);
   std::vector<std::thread> threads;
+  std::vector<Status> counts(8);
   for (int rank = 0; rank < 8; ++rank) {
-    threads.emplace_back([&arena, rank] {
-      static_cast<void>(
-          arena.record_failure(Status(StatusCode::aborted, std::string(1000, static_cast<char>('a' + rank)))));
+    threads.emplace_back([&, rank] {
+      counts[static_cast<std::size_t>(rank)] =
+          arena.record_failure(Status(StatusCode::aborted, std::string(1000, static_cast<char>('a' + rank))));
     });
   }
   for (auto& thread : threads) thread.join();
-  const std::string text = arena.failure().value().message();
-  EXPECT_EQ(text, std::string(1000, text.front()));
+  const Status first = arena.failure().value();
+  EXPECT_EQ(first.message(), std::string(1000, first.message().front()));
+  for (const Status& each : counts) EXPECT_EQ(each, first) << "also while the first rank still writes its reason";
 }
 
 TEST(HostArena, ALongReasonIsTruncated) {
