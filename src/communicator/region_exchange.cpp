@@ -34,14 +34,12 @@ void RegionExchange::request(int local, std::uint32_t id) {
 
 void RegionExchange::on_request(const RegionRequest& request) {
   if (!is_local(request.from)) return;
-  std::shared_ptr<const SharedMemory> memory;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto entry = published_.find(request.id);
-    if (entry == published_.end()) return;  // dropped meanwhile: the operation that needed it has failed
-    entry->second.granted.insert(request.from);
-    memory = entry->second.memory;
-  }
+  // Sent with the lock, so that the message that the region was dropped cannot overtake it.
+  const std::lock_guard lock(mutex_);
+  const auto entry = published_.find(request.id);
+  if (entry == published_.end()) return;  // dropped meanwhile: the operation that needed it has failed
+  entry->second.granted.insert(request.from);
+  const std::shared_ptr<const SharedMemory> memory = entry->second.memory;
   const RegionGrant grant{topology_.rank, request.from, request.id, memory->size()};
   send_(request.from, grant, {memory->fd(), memory});
 }
