@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "base/net/socket.h"
 #include "base/random.h"
@@ -137,6 +138,13 @@ Status FileStore::Log::read_header() {
   return {};
 }
 
+// Its file has no name any more. A network file system can also report that it no longer exists (ESTALE).
+bool FileStore::Log::was_replaced() const {
+  struct stat info {};
+  if (::fstat(fd_.get(), &info) != 0) return errno == ESTALE;
+  return info.st_nlink == 0;
+}
+
 Status FileStore::Log::follow() {
   auto fd = open_file(path_, 0);
   if (!fd.ok()) return failed(StatusCode::unavailable, "was deleted while in use");
@@ -147,12 +155,9 @@ Status FileStore::Log::follow() {
 }
 
 Status FileStore::Log::catch_up() {
+  if (was_replaced()) LOCKSTEP_RETURN_IF_ERROR(follow());
   struct stat info {};
   if (::fstat(fd_.get(), &info) != 0) return failed(StatusCode::unavailable, errno_text(errno));
-  if (info.st_nlink == 0) {
-    LOCKSTEP_RETURN_IF_ERROR(follow());
-    if (::fstat(fd_.get(), &info) != 0) return failed(StatusCode::unavailable, errno_text(errno));
-  }
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if (size < offset_) return failed(StatusCode::unavailable, "was truncated by something else while in use");
   if (offset_ == 0) LOCKSTEP_RETURN_IF_ERROR(read_header());
@@ -201,14 +206,14 @@ Status FileStore::Log::change(const ChangeFunction& change, Deadline deadline) {
 }
 
 std::optional<Status> FileStore::Log::change_if_unlocked(const ChangeFunction& change) {
-  struct stat info {};
-  if (::fstat(fd_.get(), &info) == 0 && info.st_nlink == 0) {
+  if (was_replaced()) {
     if (Status followed = follow(); !followed.ok()) return followed;
   }
   const FileLock file_lock(fd_.get());
   if (!file_lock.held()) return std::nullopt;
   // Another process may have replaced the file before this one locked it.
-  if (::fstat(fd_.get(), &info) == 0 && info.st_nlink == 0) return std::nullopt;
+  if (was_replaced()) return std::nullopt;
+  remove_leftover();
   return change_locked(change);
 }
 
@@ -234,6 +239,10 @@ Status FileStore::Log::change_locked(const ChangeFunction& change) {
   return written;
 }
 
+void FileStore::Log::remove_leftover() {
+  if (!std::exchange(leftover_removed_, true)) ::unlink(shorter_name().c_str());
+}
+
 void FileStore::Log::compact() {
   compact_at_ = kGrowthBeforeCompaction * offset_;  // if it does not become shorter
   Bytes bytes = file_record::format_file_header(*id_);
@@ -245,8 +254,8 @@ void FileStore::Log::compact() {
   struct stat info {};
   // A file of another user, or with several names, cannot be replaced by one that is as good.
   if (::fstat(fd_.get(), &info) != 0 || info.st_nlink != 1 || info.st_uid != ::geteuid()) return;
-  const std::string name = path_ + ".compact";
-  ::unlink(name.c_str());  // of a process that died here; only the one that has the lock uses this name
+  const std::string name = shorter_name();
+  ::unlink(name.c_str());  // of a process that died here
   UniqueFd shorter(::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!shorter.valid()) return;
   if (::fchmod(shorter.get(), info.st_mode & 07777) != 0 || !write_all_at(shorter.get(), 0, bytes).ok() ||

@@ -44,10 +44,15 @@ class FileStore::Log {
   // With mutex_ held.
   Status catch_up();
   Status read_header();
+  bool was_replaced() const;
   // Continues with the file that has replaced this one.
   Status follow();
   // Replaces the file, which is locked, if that makes it much shorter. Otherwise, and if it fails, nothing changes.
   void compact();
+  // Only the process that has the lock uses this name.
+  std::string shorter_name() const { return path_ + ".compact"; }
+  // Of a process that died while it replaced the file.
+  void remove_leftover();
   // Nothing: another process has the lock, or has just replaced the file.
   std::optional<Status> change_if_unlocked(const ChangeFunction& change);
   Status change_locked(const ChangeFunction& change);
@@ -64,6 +69,7 @@ class FileStore::Log {
   UniqueFd successor_;  // replaces fd_ once the lock is released
   std::optional<file_record::FileId> id_;
   std::uint64_t compact_at_;
+  bool leftover_removed_ = false;
   std::unique_ptr<StoreState> state_;
   std::uint64_t offset_ = 0;  // the replica has everything before
 };

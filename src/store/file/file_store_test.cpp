@@ -67,6 +67,15 @@ TEST_F(FileStoreFile, RefusesAFileOfAnotherUser) {
   EXPECT_THAT(opened.status().message(), HasSubstr("belongs to uid 65534"));
 }
 
+TEST_F(FileStoreFile, RemovesWhatAProcessLeftThatDiedWhileItReplacedTheFile) {
+  const std::string leftover = path_.string() + ".compact";
+  open();
+  UniqueFd file(::open(leftover.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_TRUE(file.valid());
+  ASSERT_TRUE(open()->set("key", "value", soon()).ok());
+  EXPECT_NE(::access(leftover.c_str(), F_OK), 0);
+}
+
 TEST_F(FileStoreFile, IgnoresAndReplacesARecordThatACrashLeftHalfWritten) {
   ASSERT_TRUE(open()->set("whole", "1", soon()).ok());
   const std::string before = content();
