@@ -99,13 +99,12 @@ std::vector<LinkName> LinkAcceptor::missing(const std::vector<LinkName>& names) 
 Status LinkAcceptor::wait_for(const std::vector<LinkName>& names, Deadline deadline) {
   std::unique_lock lock(mutex_);
   const auto done = [&] {
-    return !error_.ok() ||
-           std::all_of(names.begin(), names.end(), [&](const auto& name) { return links_.contains(name); });
+    return std::all_of(names.begin(), names.end(), [&](const auto& name) { return links_.contains(name); });
   };
   if (!changed_.wait_until(lock, deadline.when(), done)) {
     return Status(StatusCode::timed_out, "not all higher ranks have connected");
   }
-  return error_;
+  return {};
 }
 
 Status LinkAcceptor::accept_error() {
@@ -149,14 +148,17 @@ void LinkAcceptor::run() {
   while (true) {
     {
       const std::lock_guard lock(mutex_);
-      if (stopping_ || !error_.ok()) break;
+      if (stopping_) break;
     }
     adopt_new_listener();
     std::vector<pollfd> entries{{wake_.get(), POLLIN, 0}};
     for (const auto& [fd, is_unix] : listeners_) entries.push_back({accepts(is_unix) ? fd.get() : -1, POLLIN, 0});
     for (const auto& candidate : candidates_) entries.push_back({candidate.number, POLLIN, 0});
     if (::poll(entries.data(), entries.size(), poll_timeout_ms()) < 0 && errno != EINTR) {
-      stop_with(Status(StatusCode::internal, fmt::format("poll failed: {}", errno_text(errno))));
+      // The system lacks memory, or the limit of descriptors is below what is open already. Both can pass, and without
+      // this thread other ranks would take this process for ended.
+      must_wait(Status(StatusCode::resource_exhausted, fmt::format("poll failed: {}", errno_text(errno))));
+      std::this_thread::sleep_for(kAcceptPause);
     }
 
     auto entry = entries.begin() + 1 + static_cast<std::ptrdiff_t>(listeners_.size());
@@ -257,6 +259,10 @@ void LinkAcceptor::evict(std::list<Candidate>::iterator candidate) {
 // Strangers must not keep the group's own connections out. If there are none, descriptors may become free later.
 void LinkAcceptor::lack_descriptors(const Status& why) {
   if (const auto stranger = strangers_.least_wanted()) return make_room(candidate_with(*stranger));
+  must_wait(why);
+}
+
+void LinkAcceptor::must_wait(const Status& why) {
   accept_again_ = Deadline::after(kAcceptPause);
   const std::lock_guard lock(mutex_);
   if (accept_error_.ok()) log_warn("connections of other ranks must wait: {}", why.message());
@@ -340,14 +346,6 @@ void LinkAcceptor::drop_expired() {
                                                                            kHandshakeTimeout.count())));
     remove(candidates_.begin());
   }
-}
-
-void LinkAcceptor::stop_with(const Status& error) {
-  {
-    const std::lock_guard lock(mutex_);
-    error_ = error;
-  }
-  changed_.notify_all();
 }
 
 }  // namespace lockstep

@@ -78,6 +78,7 @@ class LinkAcceptor {
   void make_room(std::list<Candidate>::iterator candidate);
   void evict(std::list<Candidate>::iterator candidate);
   void lack_descriptors(const Status& why);
+  void must_wait(const Status& why);
   std::list<Candidate>::iterator candidate_with(int fd);
   void remove(std::list<Candidate>::iterator candidate);
   Progress advance(Candidate& candidate);
@@ -87,7 +88,6 @@ class LinkAcceptor {
   void wake() const;
   void adopt_new_listener();
   void drop_expired();
-  void stop_with(const Status& error);
 
   // Constant after construction.
   const std::shared_ptr<const LinkContext> context_;
@@ -112,8 +112,7 @@ class LinkAcceptor {
   };
   std::map<LinkName, Accepted> links_;
   std::map<std::string, std::function<void()>> listeners_of_;  // by role
-  Status error_;
-  Status accept_error_;  // why the last connection could not be accepted
+  Status accept_error_;                                        // why the last connection could not be accepted
 
   std::thread thread_;  // last: it uses all of the above
 };

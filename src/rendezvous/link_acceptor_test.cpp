@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -66,6 +67,23 @@ TEST_F(LinkAcceptorTest, AGroupWaitsForDescriptors) {
   ASSERT_TRUE(link.ok());
   EXPECT_TRUE(acceptor_->wait_for(link_, soon()).ok());
   EXPECT_TRUE(acceptor_->accept_error().ok());
+}
+
+// poll(2) fails if it gets more descriptors than a process may open.
+TEST_F(LinkAcceptorTest, AcceptsAgainAfterPollHasFailed) {
+  if (kSanitizerNeedsDescriptors) GTEST_SKIP() << "the sanitizer needs descriptors itself";
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 1;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address_.storage), address_.length), 0);
+  EXPECT_EQ(acceptor_->wait_for(link_, Deadline::after(milliseconds(300))).code(), StatusCode::timed_out);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  const auto link = introduce(std::move(fd), {0, kControlRole, 0}, connecting_, soon());
+  ASSERT_TRUE(link.ok()) << link.status().to_string();
+  EXPECT_TRUE(acceptor_->wait_for(link_, soon()).ok());
 }
 
 // The same acceptor, attacked over TCP.
