@@ -23,10 +23,6 @@ constexpr std::chrono::milliseconds kReasonGrace{300};
 // How long the link of a peer that has left may take to be accepted here.
 constexpr std::chrono::milliseconds kArrivalGrace{700};
 constexpr std::chrono::milliseconds kLookForEnded{100};
-// How many attempts run at the same time, each on a thread.
-constexpr std::size_t kMaxConnectors = 8;
-// Before the next attempt if the system has no thread left.
-constexpr std::chrono::milliseconds kThreadPause{100};
 
 std::string name_of(const char* verb, std::size_t count, DType dtype, int rank, int tag) {
   return fmt::format("{} rank {} (count {}, {}, tag {})", verb, rank, count, to_string(dtype), tag);
@@ -44,7 +40,10 @@ std::span<std::byte> bytes_of(const Buffer& data) { return {static_cast<std::byt
 }  // namespace
 
 MessageLane::MessageLane(std::shared_ptr<GroupCore> core)
-    : core_(std::move(core)), wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : core_(std::move(core)),
+      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      connectors_(core_->topology().size(),
+                  [this](int rank, std::chrono::milliseconds time) { connect_to(rank, time); }) {
   peers_ = RankVector<Peer>(core_->topology().size());
   if (core_->links() != nullptr) core_->links()->set_listener(kMessagesRole, [this] { wake(); });
 }
@@ -222,34 +221,11 @@ void MessageLane::connect_links() {
     peer.from = std::move(link);
     peer.from_ended.reset();
   }
-  for (auto entry = connecting_.begin(); entry != connecting_.end();) {
-    if (peers_[entry->first].connecting) {
-      ++entry;
-    } else {
-      entry->second.join();  // it does not need the mutex any more
-      entry = connecting_.erase(entry);
-    }
-  }
-  if (Clock::now() >= connect_again_) start_connectors();
-}
-
-// In turn, so that peers that do not answer do not keep others from being connected.
-void MessageLane::start_connectors() {
-  const int first = next_to_connect_;
-  for (int i = 0; i < peers_.size() && connecting_.size() < kMaxConnectors; ++i) {
-    const int rank = (first + i) % peers_.size();
-    auto& peer = peers_[rank];
-    if (peer.outgoing.empty() || peer.to.valid() || peer.to_ended || peer.connecting) continue;
-    try {
-      connecting_.emplace(rank, std::thread([this, rank, time = peer.attempt.next()] { connect_to(rank, time); }));
-    } catch (const std::system_error& error) {
-      peer.not_connected = fmt::format("cannot start the thread that connects: {}", error.what());
-      connect_again_ = Clock::now() + kThreadPause;
-      return;
-    }
-    peer.connecting = true;
-    next_to_connect_ = rank + 1;
-  }
+  const auto not_started = connectors_.start([this](int rank) {
+    const auto& peer = peers_[rank];
+    return !peer.outgoing.empty() && !peer.to.valid() && !peer.to_ended;
+  });
+  if (not_started) peers_[not_started->rank].not_connected = not_started->why;
 }
 
 // One attempt.
@@ -262,7 +238,7 @@ void MessageLane::connect_to(int rank, std::chrono::milliseconds time) {
     peer.not_connected = link.status().message();
     if (lost) peer.to_ended = {Clock::now(), "cannot be reached: " + link.status().message()};
     if (link.ok()) peer.to = *std::move(link);
-    peer.connecting = false;
+    connectors_.ended(rank);
   }
   wake();
 }
@@ -430,7 +406,7 @@ void MessageLane::finish_incoming(int rank) {
 
 Deadline MessageLane::next_deadline() const {
   Deadline next = Deadline::after(std::chrono::hours(1));
-  if (connect_again_ > Clock::now()) next = next.earlier(Deadline::at(connect_again_));
+  if (connectors_.again() > Clock::now()) next = next.earlier(Deadline::at(connectors_.again()));
   for (const auto& posted : from_any_) next = next.earlier(posted.deadline);
   for (const auto& peer : peers_) {
     for (const auto& message : peer.outgoing) next = next.earlier(message.deadline);
@@ -498,7 +474,7 @@ void MessageLane::close() {
   }
   wake();
   if (thread_.joinable()) thread_.join();
-  for (auto& [rank, thread] : connecting_) thread.join();
+  connectors_.join_all();
   if (core_->links() != nullptr) core_->links()->set_listener(kMessagesRole, nullptr);
   const auto give_up = [](const Posted& posted) {
     posted.work->complete(Status(StatusCode::closed, posted.name + " was pending when its group was destroyed"));

@@ -5,8 +5,7 @@
 // been posted yet is kept, up to kMaxUnexpectedBytes per peer; beyond that it stays with the sender, and
 // so does what that peer sent after it.
 //
-// The first message to a peer connects a link to it, which carries all messages in this direction. Attempts to connect
-// run on other threads, because the peer may be stopped; at most a few of them at a time, in turn.
+// The first message to a peer connects a link to it (link_connectors.h), which carries all messages in this direction.
 #pragma once
 
 #include <array>
@@ -14,7 +13,6 @@
 #include <cstddef>
 #include <deque>
 #include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,11 +24,11 @@
 #include "base/rank_vector.h"
 #include "base/unique_fd.h"
 #include "communicator/group_core.h"
+#include "communicator/message/link_connectors.h"
 #include "communicator/message/message_header.h"
 #include "communicator/work_state.h"
 #include "lockstep/collectives/types.h"
 #include "lockstep/communicator/work.h"
-#include "transport/attempt_time.h"
 
 namespace lockstep {
 
@@ -51,9 +49,6 @@ class MessageLane {
   void close();
 
  private:
-  // Between attempts to connect, the lane may find that nothing is to be sent any more.
-  static constexpr std::chrono::milliseconds kFirstAttempt{1000};
-  static constexpr std::chrono::milliseconds kLongestAttempt{2000};
   struct Outgoing {
     std::array<std::byte, kMessageHeaderBytes> header;
     std::size_t header_sent = 0;
@@ -93,10 +88,8 @@ class MessageLane {
     std::string how;
   };
   struct Peer {
-    Channel to;    // the link for messages to it, once it is connected
-    Channel from;  // the link that it connected for its messages
-    bool connecting = false;
-    AttemptTime attempt{kFirstAttempt, kLongestAttempt};
+    Channel to;                 // the link for messages to it, once it is connected
+    Channel from;               // the link that it connected for its messages
     std::string not_connected;  // why the last attempt has failed, if it has
     std::deque<Outgoing> outgoing;
     std::list<Posted> posted;
@@ -127,7 +120,6 @@ class MessageLane {
   void complete_settled(std::unique_lock<std::mutex>& lock);
   // Starts to connect to the peers to which something is to be sent, and takes what peers have connected.
   void connect_links();
-  void start_connectors();
   void connect_to(int rank, std::chrono::milliseconds time);
   // Finds peers that have left without ever having connected.
   void find_ended(Deadline::Clock::time_point now);
@@ -155,15 +147,13 @@ class MessageLane {
   const std::shared_ptr<GroupCore> core_;
   UniqueFd wake_fd_;
   std::mutex mutex_;
-  RankVector<Peer> peers_;                 // guarded by mutex_
-  std::list<Posted> from_any_;             // guarded by mutex_: receives from any rank
-  std::uint64_t posted_ = 0;               // guarded by mutex_: how many receives were issued
-  bool closing_ = false;                   // guarded by mutex_
-  std::vector<Completion> settled_;        // guarded by mutex_
-  std::thread thread_;                     // guarded by mutex_ until joined
-  std::map<int, std::thread> connecting_;  // by rank; guarded by mutex_ until joined
-  int next_to_connect_ = 0;                // guarded by mutex_
-  Deadline::Clock::time_point connect_again_ = Deadline::Clock::time_point::min();  // guarded by mutex_
+  RankVector<Peer> peers_;           // guarded by mutex_
+  std::list<Posted> from_any_;       // guarded by mutex_: receives from any rank
+  std::uint64_t posted_ = 0;         // guarded by mutex_: how many receives were issued
+  bool closing_ = false;             // guarded by mutex_
+  std::vector<Completion> settled_;  // guarded by mutex_
+  std::thread thread_;               // guarded by mutex_ until joined
+  LinkConnectors connectors_;        // guarded by mutex_ until the thread was joined
 };
 
 }  // namespace lockstep
