@@ -61,6 +61,10 @@ std::string member_store_host(const ParticipantOptions& options, const std::stri
   return value_or_throw(choose_local_address(wanted, master.empty() ? "127.0.0.1" : master)).host();
 }
 
+bool is_outdated(const Answer& answer, int rank) {
+  return std::ranges::find(answer.outdated, rank) != answer.outdated.end();
+}
+
 }  // namespace
 
 ParticipantOptions ParticipantOptions::from_environment(ParticipantOptions base) {
@@ -206,7 +210,6 @@ std::optional<Participant::RankStart> Participant::next_generation(std::int64_t 
     const auto began = Clock::now();
     if (auto start = recover(step)) {
       if (!start->group) return std::nullopt;
-      start->has_state = step >= 0;
       log_info("generation {} established after {:.0f} ms: {} ranks, this is rank {}", start->generation,
                std::chrono::duration<double, std::milli>(Clock::now() - began).count(), start->members.size(),
                start->group->rank());
@@ -337,13 +340,9 @@ void Participant::await_writable_roster() const {
 }
 
 // Returns nothing if forming failed and has to be retried, and a start without a group if the job has finished.
-std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
-  const bool member = accepted_.rank_of(self_.id) >= 0;
-  if (!member) await_writable_roster();
-  Recovery recovery({.member = self_,
-                     .accepted = accepted_,
-                     .established = member ? established_ : Generation{},
-                     .step = member ? step : -1},
+std::optional<Participant::RankStart> Participant::recover(std::int64_t step) {
+  if (accepted_.rank_of(self_.id) < 0) await_writable_roster();
+  Recovery recovery({.member = self_, .accepted = accepted_, .established = established_, .step = step},
                     options_.policy, Clock::now(), [] { return random_hex(8); });
   std::string logged;
   const auto began = Clock::now();
@@ -400,11 +399,12 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
         send_answer(action.answer, registrants_);
         registrants_.clear();
         break;
-      case membership::Action::Kind::join:
-        step = recovery.registration().step;
-        established_ = recovery.registration().established;
+      case membership::Action::Kind::join: {
         if (action.leads && !collect_votes(action, recovery.witness())) return std::nullopt;
-        return form(action.answer, action.leads);
+        auto start = form(action.answer, action.leads);
+        if (start && start->group) start->has_state = step >= 0 && !is_outdated(action.answer, start->group->rank());
+        return start;
+      }
       case membership::Action::Kind::give_up:
         if (action.leads) send_answer(action.answer, registrants_);
         throw Error(
@@ -416,7 +416,7 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t& step) {
 
 std::optional<Participant::RankStart> Participant::form(const Answer& answer, bool leads) {
   const Deadline deadline = Deadline::after(options_.forming);
-  const Generation previous = established_;
+  const Generation previous = is_outdated(answer, answer.generation.rank_of(self_.id)) ? Generation{} : established_;
   if (!accept(answer.generation)) {
     log_warn("generation {} is not joined: another one was accepted on this host", answer.generation.number);
     registration_.reset();

@@ -67,7 +67,7 @@ class Participant {
     std::vector<Member> members = {};  // by rank
     int source = 0;                    // the rank whose state all continue from
     bool transfer = false;             // some ranks have another state
-    bool has_state = true;             // false for newcomers and processes that were left behind
+    bool has_state = true;             // false for newcomers, and if others have continued without this process
   };
   // Blocks until this process is a member of the next generation; the previous group must have been destroyed. `step`:
   // the number of steps in this process' state; -1: it has no state (a newcomer, or a state that is partly
@@ -93,7 +93,7 @@ class Participant {
   // Ends processes of this site that the new generation has left behind: they share memory with its members.
   void end_left_behind(const Generation& previous, const Generation& next);
   void establish(const RankStart& start);
-  std::optional<RankStart> recover(std::int64_t& step);
+  std::optional<RankStart> recover(std::int64_t step);
   // A process that cannot accept the generation that it asked for would end it for all of its members.
   void await_writable_roster() const;
   std::optional<RankStart> form(const Answer& answer, bool leads);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "membership/succession.h"
 
@@ -120,17 +121,19 @@ std::vector<const Registration*> in_order_of_rank(const std::vector<Registration
 // behind by it may have completed a step that this generation discarded. If none of those has a state (they had just
 // joined), the state of a member that never established that generation is equally valid: no step can have been made
 // without it.
+enum class StateKind : std::uint8_t { outdated, of_member, newest };
+
+StateKind state_of(const Registration& one, const Generation* established) {
+  if (established == nullptr || one.established.id == established->id) return StateKind::newest;
+  return established->rank_of(one.member.id) >= 0 ? StateKind::of_member : StateKind::outdated;
+}
+
 const Registration* find_source(const std::vector<const Registration*>& members, const Generation* established) {
-  const auto rank = [&](const Registration& one) {
-    if (established == nullptr || one.established.id == established->id) return 2;
-    return established->rank_of(one.member.id) >= 0 ? 1 : 0;
-  };
+  const auto order = [&](const Registration& one) { return std::pair(state_of(one, established), one.step); };
   const Registration* source = nullptr;
   for (const Registration* one : members) {
-    if (one->step < 0 || rank(*one) == 0) continue;
-    const bool better =
-        source == nullptr || rank(*one) > rank(*source) || (rank(*one) == rank(*source) && one->step > source->step);
-    if (better) source = one;
+    if (one->step < 0 || state_of(*one, established) == StateKind::outdated) continue;
+    if (source == nullptr || order(*one) > order(*source)) source = one;
   }
   return source;
 }
@@ -152,6 +155,9 @@ Decision form(const std::vector<const Registration*>& members, const Registratio
   for (const Registration* one : members) {
     answer.generation.members.push_back(one->member);
     if (one->step != source.step || one->established.id != source.established.id) answer.transfer = true;
+    if (state_of(*one, bases.established) == StateKind::outdated) {
+      answer.outdated.push_back(static_cast<int>(answer.generation.members.size()) - 1);
+    }
   }
   answer.source = answer.generation.rank_of(source.member.id);
   answer.reason = fmt::format("generation {} of {} ranks", answer.generation.number, members.size());

@@ -141,6 +141,27 @@ TEST(Decide, AVoidGenerationDoesNotHideAnOlderOne) {
   EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::form);
 }
 
+// b never had the state of generation 2, and left generation 3, which a had accepted before it ended. c was left behind
+// by generation 3 and asks to join as a newcomer.
+TEST(Decide, AVoidGenerationDoesNotHideTheStateOfANewcomer) {
+  const Generation second = generation(2, {"a", "b", "c"}), third = generation(3, {"a", "b"});
+  const Registration b{.member = {.id = "b"}, .accepted = third, .established = {}, .step = -1};
+  const Registration c{.member = {.id = "c"}, .accepted = third, .established = second, .step = 7};
+  MembershipView view{
+      .present = {b, c}, .absent = {{"a", kEnded}}, .attested = {{third}, {second}}, .ended_with = {{"a", third}}};
+  Decision decision = decide(view, {}, "next");
+  ASSERT_EQ(decision.kind, Decision::Kind::form) << decision.reason;
+  EXPECT_EQ(decision.answer.generation.number, 4);
+  EXPECT_EQ(decision.answer.generation.rank_of("c"), decision.answer.source);
+  EXPECT_THAT(decision.answer.outdated, ElementsAre());
+  // A process of the first generation makes no second lineage with its older state.
+  view.present.push_back(member("d", generation(1, {"a", "c", "d"}), 9));
+  decision = decide(view, {}, "next");
+  ASSERT_EQ(decision.kind, Decision::Kind::form) << decision.reason;
+  EXPECT_EQ(decision.answer.generation.rank_of("c"), decision.answer.source);
+  EXPECT_THAT(decision.answer.outdated, ElementsAre(decision.answer.generation.rank_of("d")));
+}
+
 // A registered process for which there is no room does not join, so it cannot vote.
 TEST(Decide, OnlyThoseWhoJoinCountInTheQuorum) {
   const Generation old = generation(1, {"a", "b"}), grown = generation(2, {"a", "c", "d"});
@@ -209,6 +230,8 @@ TEST(Decide, AStateFromAnOlderGenerationIsNotASource) {
   ASSERT_EQ(decision.kind, Decision::Kind::form);
   EXPECT_EQ(decision.answer.generation.members[static_cast<std::size_t>(decision.answer.source)].id, "b");
   EXPECT_TRUE(decision.answer.transfer);
+  EXPECT_THAT(decision.answer.outdated, ElementsAre(decision.answer.generation.rank_of("a")))
+      << "it must not count if the source is lost before it has sent its state";
 }
 
 // A newcomer was in the newest generation, but never received the state. A member whose own attempt to join it failed

@@ -73,10 +73,14 @@ Answer answer_from(const json& value) {
   answer.generation = generation_from(value.at("generation"));
   answer.source = value.at("source").get<int>();
   answer.transfer = value.at("transfer").get<bool>();
+  answer.outdated = value.at("outdated").get<std::vector<int>>();
   answer.reason = value.at("reason").get<std::string>();
   const auto size = static_cast<int>(answer.generation.members.size());
   if (answer.kind == Answer::Kind::join && (answer.source < 0 || answer.source >= size)) {
     throw std::invalid_argument("the source is not a member");
+  }
+  if (std::ranges::any_of(answer.outdated, [size](int rank) { return rank < 0 || rank >= size; })) {
+    throw std::invalid_argument("an outdated state is that of no member");
   }
   return answer;
 }
@@ -126,6 +130,7 @@ std::string format(const Answer& answer) {
               {"generation", to_json(answer.generation)},
               {"source", answer.source},
               {"transfer", answer.transfer},
+              {"outdated", answer.outdated},
               {"reason", answer.reason}}
       .dump();
 }

@@ -50,8 +50,8 @@ struct Generation {
 struct Registration {
   Member member = {};
   Generation accepted = {};     // the newest decision that it accepted or knows of
-  Generation established = {};  // the newest one that became a group with this process in it
-  std::int64_t step = -1;       // number of steps in its state; -1: it has no state
+  Generation established = {};  // the newest one that became a group with this process in it, also if it is left behind
+  std::int64_t step = -1;  // number of steps in its state; -1: it has no state. The leader decides whether it counts
   friend bool operator==(const Registration&, const Registration&) = default;
 };
 
@@ -68,6 +68,9 @@ struct Answer {
   Generation generation = {};
   int source = 0;         // the rank whose state all members continue from
   bool transfer = false;  // some member's state differs from it
+  // The ranks that are no members of the newest established generation. A state that one of them has must not count
+  // again, also if the source is lost before it has sent its own.
+  std::vector<int> outdated = {};
   std::string reason = {};
   friend bool operator==(const Answer&, const Answer&) = default;
 };

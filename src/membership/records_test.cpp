@@ -22,8 +22,12 @@ const Generation kGeneration = {
 TEST(Records, SurviveARoundTrip) {
   const Registration registration{
       .member = kGeneration.members[0], .accepted = kGeneration, .established = {}, .step = 12};
-  const Answer answer{
-      .kind = Answer::Kind::join, .generation = kGeneration, .source = 1, .transfer = true, .reason = "r"};
+  const Answer answer{.kind = Answer::Kind::join,
+                      .generation = kGeneration,
+                      .source = 1,
+                      .transfer = true,
+                      .outdated = {0},
+                      .reason = "r"};
   EXPECT_EQ(parse_generation(format(kGeneration)).value(), kGeneration);
   EXPECT_EQ(parse_registration(format(registration)).value(), registration);
   EXPECT_EQ(parse_answer(format(answer)).value(), answer);
@@ -39,6 +43,13 @@ TEST(Records, AreRejectedIfTruncatedAnywhere) {
 TEST(Records, ASourceThatIsNotAMemberIsRejected) {
   const Answer answer{.kind = Answer::Kind::join, .generation = kGeneration, .source = 2};
   EXPECT_FALSE(parse_answer(format(answer)).ok());
+}
+
+TEST(Records, AnOutdatedStateOfARankThatDoesNotExistIsRejected) {
+  for (const int rank : {-1, 2}) {
+    const Answer answer{.kind = Answer::Kind::join, .generation = kGeneration, .outdated = {rank}};
+    EXPECT_FALSE(parse_answer(format(answer)).ok()) << rank;
+  }
 }
 
 class RosterFile : public ::testing::Test {

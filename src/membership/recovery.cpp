@@ -30,7 +30,11 @@ const char* to_string(Action::Kind kind) {
 }
 
 Recovery::Recovery(Registration self, Policy policy, TimePoint now, std::function<std::string()> fresh_id)
-    : initial_(std::move(self)), self_(initial_), policy_(policy), started_(now), fresh_id_(std::move(fresh_id)) {}
+    : self_(std::move(self)),
+      initially_accepted_(self_.accepted),
+      policy_(policy),
+      started_(now),
+      fresh_id_(std::move(fresh_id)) {}
 
 Action Recovery::next(TimePoint now) {
   if (end_) return *end_;
@@ -200,13 +204,14 @@ void Recovery::on_probe(const Member& member, const ProbeResult& result, TimePoi
       break;
     case ProbeResult::Kind::ended:
       set_status(member, Absence::Kind::ended, now);
-      for (const Generation& one : result.accepted) attested_.try_emplace(one.id, Attested{.generation = one});
+      for (const Generation& one : result.accepted) {
+        if (attested_.try_emplace(one.id, Attested{.generation = one}).second) learned_.push_back(one);
+      }
       if (result.accepted.size() >= Attestation::kGenerations) {
         attested_[result.accepted.back().id].may_hide_others = true;
       }
       ended_with_.emplace(member.id, result.newest());
-      learn(result.newest());
-      update_accepted();  // its end may have made a generation void
+      update_accepted();  // also because its end may have made a generation void
       break;
     case ProbeResult::Kind::refused: set_status(member, Absence::Kind::unreachable, now); break;
     case ProbeResult::Kind::silent: set_status(member, Absence::Kind::silent, now); break;
@@ -220,17 +225,13 @@ void Recovery::learn(const Generation& accepted) {
 }
 
 void Recovery::update_accepted() {
-  const Generation* newest = &initial_.accepted;
+  const Generation* newest = &initially_accepted_;
   for (const Generation& one : learned_) {
     if (one.number > newest->number && !is_void(one, ended_with_)) newest = &one;
   }
   if (newest->id == self_.accepted.id) return;
-  self_ = initial_;
   self_.accepted = *newest;
   following_.reset();
-  if (!is_newcomer()) return;
-  self_.step = -1;
-  self_.established = {};
 }
 
 void Recovery::on_follow(const Member& member, const Followed& followed, TimePoint now) {

@@ -6,7 +6,8 @@
 // The first living member leads. A process probes the member stores of all members before it, in rank order. It follows
 // the first one that answers (registers there and waits for the answer), or leads if none does. The leader collects
 // registrations in its own member store until decide() decides. A process that finds a newer generation without itself
-// has been left behind and asks to join as a newcomer; its own state no longer counts.
+// has been left behind and asks to join as a newcomer. It registers its established generation and its step all the
+// same: the newer generation may be void, and then its state counts. The leader decides.
 #pragma once
 
 #include <functional>
@@ -107,8 +108,8 @@ class Recovery {
   void update_accepted();
   Action end(Action::Kind kind, Answer answer, bool leads);
 
-  const Registration initial_;  // without what was learned
   Registration self_;
+  const Generation initially_accepted_;  // without what was learned
   std::vector<Generation> learned_;
   const Policy policy_;
   const TimePoint started_;

@@ -59,10 +59,21 @@ TEST(Recovery, AMemberThatWasLeftBehindBecomesANewcomer) {
   ASSERT_EQ(first.members.at(0).id, "a");
   recovery.on_probe(first.members.at(0), {.kind = ProbeResult::Kind::ended, .accepted = {newer}}, start);
   EXPECT_TRUE(recovery.is_newcomer());
-  EXPECT_EQ(recovery.registration().step, -1);
   const Action second = recovery.next(start);
   EXPECT_EQ(second.kind, Action::Kind::probe);
   EXPECT_EQ(second.members.at(0).id, "c");
+}
+
+// The first member accepted a generation without this process, and ended. Whether that one counts, the leader decides.
+TEST(Recovery, AMemberThatWasLeftBehindRegistersTheGenerationAndTheStepOfItsState) {
+  const TimePoint now{};
+  const Generation newer{.number = 4, .id = "g4", .members = {{.id = "a"}, {.id = "c"}}};
+  Recovery recovery = recovery_of("b", 7, now);
+  recovery.on_probe({.id = "a"}, {.kind = ProbeResult::Kind::ended, .accepted = {newer, kTwo}}, now);
+  EXPECT_TRUE(recovery.is_newcomer());
+  EXPECT_EQ(recovery.registration().accepted, newer);
+  EXPECT_EQ(recovery.registration().established, kTwo);
+  EXPECT_EQ(recovery.registration().step, 7);
 }
 
 TEST(Recovery, TheFirstMemberLeadsWhenTheOthersAreOutOfReachAndNeedsAQuorum) {
