@@ -307,7 +307,8 @@ Recovery::Followed Participant::follow(const Member& member, const Registration&
   if (auto registrants = member_store_->registrants(); registrants.ok()) {
     send_answer({.kind = Answer::Kind::again,
                  .generation = registration.accepted,
-                 .reason = "this process follows another one"},
+                 .reason = "this process follows another one",
+                 .void_ids = registration.void_ids},
                 *registrants);
   }
   if (!registration_ || registration_->at().id != member.id || !(registration_->registration() == registration)) {

@@ -28,13 +28,15 @@ std::set<std::string> left_generations(const std::vector<Registration>& present)
 class VoidGenerations {
  public:
   explicit VoidGenerations(const MembershipView& view)
-      : left_(left_generations(view.present)), ended_with_(view.ended_with) {}
+      : known_(left_generations(view.present)), ended_with_(view.ended_with) {
+    for (const Registration& one : view.present) known_.insert(one.void_ids.begin(), one.void_ids.end());
+  }
   bool contains(const Generation& one) const {
-    return one.number > 1 && (left_.contains(one.id) || is_void(one, ended_with_));
+    return one.number > 1 && (known_.contains(one.id) || is_void(one, ended_with_));
   }
 
  private:
-  const std::set<std::string> left_;
+  std::set<std::string> known_;
   const EndedWith& ended_with_;
 };
 

@@ -189,6 +189,16 @@ TEST(Decide, AGenerationThatAMemberHasLeftIsVoid) {
   EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::wait) << "its members may have made steps";
 }
 
+TEST(Decide, AGenerationIsVoidIfOneOfThePresentProcessesKnowsThat) {
+  const Generation second = generation(2, {"b", "x"});
+  MembershipView view{.present = {member("a", kThree, 5), member("c", kThree, 5)},
+                      .absent = {{"b", kEnded}, {"x", kEnded}},
+                      .attested = {{second}}};
+  EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::wait);
+  view.present[1].void_ids = {second.id};
+  EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::form);
+}
+
 TEST(Decide, AGenerationIsNotVoidBecauseAProcessThatIsNotInItKnowsIt) {
   const Generation second = generation(2, {"x", "y", "z"});
   Registration a = member("a", kThree, 5);

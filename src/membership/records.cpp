@@ -61,7 +61,8 @@ Registration registration_from(const json& value) {
   return {.member = member_from(value.at("member")),
           .accepted = generation_from(value.at("accepted")),
           .established = generation_from(value.at("established")),
-          .step = value.at("step").get<std::int64_t>()};
+          .step = value.at("step").get<std::int64_t>(),
+          .void_ids = value.at("void").get<std::vector<std::string>>()};
 }
 
 Answer answer_from(const json& value) {
@@ -75,6 +76,7 @@ Answer answer_from(const json& value) {
   answer.transfer = value.at("transfer").get<bool>();
   answer.outdated = value.at("outdated").get<std::vector<int>>();
   answer.reason = value.at("reason").get<std::string>();
+  answer.void_ids = value.at("void").get<std::vector<std::string>>();
   const auto size = static_cast<int>(answer.generation.members.size());
   if (answer.kind == Answer::Kind::join && (answer.source < 0 || answer.source >= size)) {
     throw std::invalid_argument("the source is not a member");
@@ -121,7 +123,8 @@ std::string format(const Registration& registration) {
   return json{{"member", to_json(registration.member)},
               {"accepted", to_json(registration.accepted)},
               {"established", to_json(registration.established)},
-              {"step", registration.step}}
+              {"step", registration.step},
+              {"void", registration.void_ids}}
       .dump();
 }
 
@@ -131,7 +134,8 @@ std::string format(const Answer& answer) {
               {"source", answer.source},
               {"transfer", answer.transfer},
               {"outdated", answer.outdated},
-              {"reason", answer.reason}}
+              {"reason", answer.reason},
+              {"void", answer.void_ids}}
       .dump();
 }
 

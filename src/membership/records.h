@@ -52,6 +52,9 @@ struct Registration {
   Generation accepted = {};     // the newest decision that it accepted or knows of
   Generation established = {};  // the newest one that became a group with this process in it, also if it is left behind
   std::int64_t step = -1;  // number of steps in its state; -1: it has no state. The leader decides whether it counts
+  // The ids of newer generations that this process knows to be void (decision.h). Another one may have asked later what
+  // an ended process had accepted, and not be able to know.
+  std::vector<std::string> void_ids = {};
   friend bool operator==(const Registration&, const Registration&) = default;
 };
 
@@ -72,6 +75,7 @@ struct Answer {
   // again, also if the source is lost before it has sent its own.
   std::vector<int> outdated = {};
   std::string reason = {};
+  std::vector<std::string> void_ids = {};  // again: as in a registration
   friend bool operator==(const Answer&, const Answer&) = default;
 };
 

@@ -21,13 +21,14 @@ const Generation kGeneration = {
 
 TEST(Records, SurviveARoundTrip) {
   const Registration registration{
-      .member = kGeneration.members[0], .accepted = kGeneration, .established = {}, .step = 12};
+      .member = kGeneration.members[0], .accepted = kGeneration, .established = {}, .step = 12, .void_ids = {"v"}};
   const Answer answer{.kind = Answer::Kind::join,
                       .generation = kGeneration,
                       .source = 1,
                       .transfer = true,
                       .outdated = {0},
-                      .reason = "r"};
+                      .reason = "r",
+                      .void_ids = {"v", "w"}};
   EXPECT_EQ(parse_generation(format(kGeneration)).value(), kGeneration);
   EXPECT_EQ(parse_registration(format(registration)).value(), registration);
   EXPECT_EQ(parse_answer(format(answer)).value(), answer);

@@ -71,7 +71,10 @@ Action Recovery::probe_or_lead(TimePoint now) {
     if (leading_) {  // it was silent, and others may have registered here meanwhile
       leading_ = false;
       return {.kind = Action::Kind::answer,
-              .answer = {.kind = Answer::Kind::again, .generation = self_.accepted, .reason = "another process leads"}};
+              .answer = {.kind = Answer::Kind::again,
+                         .generation = self_.accepted,
+                         .reason = "another process leads",
+                         .void_ids = self_.void_ids}};
     }
     following_ = member;
     waits_for_ = fmt::format("the answer of the leader ({})", member.describe());
@@ -227,11 +230,23 @@ void Recovery::learn(const Generation& accepted) {
 void Recovery::update_accepted() {
   const Generation* newest = &initially_accepted_;
   for (const Generation& one : learned_) {
-    if (one.number > newest->number && !is_void(one, ended_with_)) newest = &one;
+    const bool is_known = std::ranges::find(self_.void_ids, one.id) != self_.void_ids.end();
+    if (!is_known && is_void(one, ended_with_)) {
+      self_.void_ids.push_back(one.id);
+    } else if (!is_known && one.number > newest->number) {
+      newest = &one;
+    }
   }
   if (newest->id == self_.accepted.id) return;
   self_.accepted = *newest;
   following_.reset();
+}
+
+void Recovery::learn_void(const std::vector<std::string>& ids) {
+  for (const std::string& id : ids) {
+    if (std::ranges::find(self_.void_ids, id) == self_.void_ids.end()) self_.void_ids.push_back(id);
+  }
+  update_accepted();
 }
 
 void Recovery::on_follow(const Member& member, const Followed& followed, TimePoint now) {
@@ -257,6 +272,7 @@ void Recovery::on_follow(const Member& member, const Followed& followed, TimePoi
       }
       set_status(member, Absence::Kind::silent, now);
       following_.reset();
+      learn_void(followed.answer->void_ids);
       learn(followed.answer->generation);  // otherwise two processes that follow a third could send this one in circles
       break;
   }
@@ -267,7 +283,8 @@ void Recovery::on_registrations(const std::vector<Registration>& registrations, 
   collected_ = true;
   for (const Registration& one : registrations) {
     set_status(one.member, Absence::Kind::alive, now);
-    if (one.accepted.number > self_.accepted.number) learn(one.accepted);
+    learn_void(one.void_ids);
+    learn(one.accepted);
   }
 }
 

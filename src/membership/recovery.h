@@ -104,6 +104,7 @@ class Recovery {
   void set_status(const Member& member, Absence::Kind kind, TimePoint now);
   // Takes over a newer decision that another process knows.
   void learn(const Generation& accepted);
+  void learn_void(const std::vector<std::string>& ids);
   // The newest known decision counts that is not void. A process that a void one has left behind is a member again.
   void update_accepted();
   Action end(Action::Kind kind, Answer answer, bool leads);

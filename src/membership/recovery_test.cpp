@@ -109,6 +109,45 @@ TEST(Recovery, AProcessThatIsSentAwayLearnsWhomTheOtherOneFollows) {
   EXPECT_EQ(recovery.registration().step, 7) << "it is a member: its state counts";
 }
 
+// "c" ended without having accepted generation 4. "n" asked its launcher, and knows that this generation is void. "b"
+// asked the kernel later, when the roster had been copied to the host of "c". Without that knowledge, the two would
+// follow each other for ever.
+TEST(Recovery, AProcessLearnsWhichGenerationsAreVoidFromTheOneThatSendsItAway) {
+  const TimePoint now{};
+  const Generation three{.number = 3, .id = "g3", .members = {{.id = "a"}, {.id = "c"}, {.id = "b"}}};
+  const Generation four{.number = 4, .id = "g4", .members = {{.id = "a"}, {.id = "c"}, {.id = "n"}}};
+  const auto leads_after = [&](const Answer& answer) {
+    Recovery recovery({.member = {.id = "b"}, .accepted = three, .established = three, .step = 7}, {}, now,
+                      [] { return "fresh"; });
+    for (int actions = 0; actions < 20; ++actions) {
+      const Action action = recovery.next(now);
+      if (action.kind == Action::Kind::collect) return true;
+      for (const Member& member : action.members) {
+        ProbeResult result{.kind = ProbeResult::Kind::ended, .accepted = {four, three}};
+        if (member.id == "n") result = {.kind = ProbeResult::Kind::answered, .accepted = {three}};
+        recovery.on_probe(member, result, now);
+      }
+      if (action.kind == Action::Kind::follow) recovery.on_follow(action.member, {.answer = answer}, now);
+    }
+    return false;
+  };
+  Answer again{.kind = Answer::Kind::again, .generation = three};
+  EXPECT_FALSE(leads_after(again));
+  again.void_ids = {"g4"};
+  EXPECT_TRUE(leads_after(again));
+}
+
+TEST(Recovery, AProcessRegistersWhichGenerationsItKnowsToBeVoid) {
+  const TimePoint now{};
+  const Generation next{.number = 6, .id = "g6", .members = {{.id = "a"}, {.id = "x"}}};
+  Recovery recovery({.member = {.id = "b"}, .accepted = kTwo, .established = kTwo, .step = 7}, {}, now,
+                    [] { return "fresh"; });
+  recovery.on_probe({.id = "a"}, {.kind = ProbeResult::Kind::ended, .accepted = {next, kTwo}}, now);
+  EXPECT_TRUE(recovery.registration().void_ids.empty());
+  recovery.on_probe({.id = "x"}, {.kind = ProbeResult::Kind::ended, .accepted = {kTwo}}, now);
+  EXPECT_EQ(recovery.registration().void_ids, std::vector<std::string>{"g6"});
+}
+
 Generation generation_of(int members) {
   Generation generation{.number = 3, .id = "g3"};
   for (int i = 0; i < members; ++i) generation.members.push_back({.id = std::to_string(i)});
