@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "base/net/socket.h"
@@ -77,6 +78,7 @@ void Coordinator::update(const std::map<std::string, std::string>& pairs, Clock:
   refuse_claims();
   adopt_knowledge();
   establish();
+  forget_others();
   ask_for_ends(now, find_end);
   notice_losses(now);
   count_restarts();
@@ -176,19 +178,39 @@ void Coordinator::adopt_knowledge() {
 
 void Coordinator::adopt_round(const RoundRecord& round) {
   if (round.number <= job_state_.round.number) return adopt_accepted(generation_of(round));
-  job_state_.round = round;  // of another coordinator: a new quorum is needed
+  const auto before =
+      generation_of(std::exchange(job_state_.round, round));  // of another coordinator: a new quorum is needed
   job_state_.official = false;
   lost_.clear();
-  std::erase_if(job_state_.others,
-                [&](const auto& other) { return other.number <= round.number || other.id == round.id; });
+  adopt_accepted(before);  // it counts if the newer one is void
+  std::erase_if(job_state_.others, [&](const auto& other) { return other.generation.id == round.id; });
 }
 
-// Another coordinator may have decided a round without knowing this one. The next round needs a quorum of both.
-void Coordinator::adopt_accepted(const membership::Generation& accepted) {
-  const auto is_known = [&](const auto& other) { return other.id == accepted.id; };
-  const bool is_older = accepted.number <= job_state_.round.number;
-  if (is_older || accepted.id == job_state_.round.id || std::ranges::any_of(job_state_.others, is_known)) return;
-  job_state_.others.push_back(accepted);
+// Another coordinator may have decided a round without knowing this one, or a newer round is void.
+void Coordinator::adopt_accepted(const membership::Generation& accepted, bool may_hide_others) {
+  const bool is_replaced = accepted.number <= generation_of(job_state_.established).number;
+  if (is_replaced || (accepted.id == job_state_.round.id && !may_hide_others)) return;
+  const auto known = std::ranges::find(job_state_.others, accepted.id,
+                                       [](const membership::Attested& other) { return other.generation.id; });
+  if (known == job_state_.others.end()) {
+    job_state_.others.push_back({.generation = accepted, .may_hide_others = may_hide_others});
+  } else {
+    known->may_hide_others |= may_hide_others;
+  }
+}
+
+// A node that has accepted a newer round than one that was never established cannot train in it any more.
+void Coordinator::forget_others() {
+  const auto established = generation_of(job_state_.established).number;
+  const auto has_left = [&](const membership::Member& node) {
+    const auto peer = peers_.find(node.id);
+    return peer != peers_.end() && peer->second.state.accepted == job_state_.round.id;
+  };
+  std::erase_if(job_state_.others, [&](const membership::Attested& other) {
+    if (other.generation.number <= established) return true;
+    const bool is_older = other.generation.number <= job_state_.round.number;
+    return is_older && !other.may_hide_others && std::ranges::any_of(other.generation.members, has_left);
+  });
 }
 
 void Coordinator::establish() {
@@ -204,7 +226,10 @@ void Coordinator::establish() {
 bool Coordinator::is_void() const {
   const RoundRecord& round = job_state_.round;
   if (!is_forming()) return false;
-  const bool is_outdated = round.base_id != job_state_.established.id || !job_state_.others.empty();
+  const bool has_rival = std::ranges::any_of(job_state_.others, [&](const membership::Attested& other) {
+    return other.generation.number > round.number && other.generation.id != round.id;
+  });
+  const bool is_outdated = round.base_id != job_state_.established.id || has_rival;
   return is_outdated || std::ranges::any_of(round.nodes, [&](const auto& node) {
            return lost_.contains(node.id) || ended_.contains(node.id);
          });
@@ -213,7 +238,7 @@ bool Coordinator::is_void() const {
 std::vector<membership::Member> Coordinator::nodes_that_count() const {
   const auto last = generation_of(job_state_.round), established = generation_of(job_state_.established);
   std::vector<const membership::Generation*> rounds = {&last, &established};
-  for (const auto& other : job_state_.others) rounds.push_back(&other);
+  for (const auto& other : job_state_.others) rounds.push_back(&other.generation);
   if (witness_) {
     for (const auto* const vote : membership::votes_after(rounds, *witness_)) rounds.push_back(vote);
   }
@@ -235,11 +260,14 @@ void Coordinator::ask_for_ends(Clock::time_point now, const FindEnd& find_end) {
   }
   if (next == nullptr || now - asked_at(*next) < kAskInterval) return;
   asked_at_[next->id] = now;
-  const auto newest = find_end(*next);
-  if (!newest) return;
+  const auto end = find_end(*next);
+  if (!end) return;
   ended_.insert(next->id);
-  ended_with_[next->id] = *newest;
-  adopt_accepted(*newest);
+  ended_with_[next->id] = end->newest();
+  for (const auto& accepted : end->accepted) {
+    const bool is_last = &accepted == &end->accepted.back();
+    adopt_accepted(accepted, is_last && end->accepted.size() >= membership::Attestation::kGenerations);
+  }
 }
 
 void Coordinator::notice_losses(Clock::time_point now) {
@@ -328,9 +356,8 @@ void Coordinator::begin_round(const MeetingDecision& decision) {
     job_state_.progress = "the witness has not voted for the next round";
     return;
   }
-  job_state_.round = std::move(next);
+  adopt_accepted(generation_of(std::exchange(job_state_.round, std::move(next))));
   log_info("round {} begins: {}", decision.number, decision.reason);
-  job_state_.others.clear();
   if (!job_state_.job.elastic) job_state_.finished.clear();
   lost_.clear();
   asked_at_.clear();

@@ -13,6 +13,7 @@
 
 #include "launch/meeting/meeting_records.h"
 #include "launch/meeting/node_decisions.h"
+#include "membership/attester.h"
 
 namespace lockstep::launch {
 
@@ -24,8 +25,8 @@ struct CoordinatorOptions {
 class Coordinator {
  public:
   using Clock = std::chrono::steady_clock;
-  // If the node is attested to have ended (membership/attester.h): the newest round that it had accepted.
-  using FindEnd = std::function<std::optional<membership::Generation>(const membership::Member& node)>;
+  // If the node is attested to have ended: the newest rounds that it had accepted.
+  using FindEnd = std::function<std::optional<membership::Attestation>(const membership::Member& node)>;
 
   // `known`: what this node knew of the job when the previous coordinator was lost; default-constructed for a new job.
   Coordinator(NodeRecord self, const JobConfig& job, JobState known, const CoordinatorOptions& options,
@@ -75,7 +76,9 @@ class Coordinator {
   void adopt_knowledge();
   void refuse_claims();
   void adopt_round(const RoundRecord& round);
-  void adopt_accepted(const membership::Generation& accepted);
+  void adopt_accepted(const membership::Generation& accepted, bool may_hide_others = false);
+  // Removes rounds that the established one has replaced, and those of which no node can become a member any more.
+  void forget_others();
   void establish();
   // True if the round cannot be established any more: a node that has not accepted it is lost, or cannot accept it.
   bool is_void() const;

@@ -25,10 +25,8 @@ CoordinatorRole::CoordinatorRole(const Options& options, JobState known, std::sh
 Status CoordinatorRole::update() {
   const auto pairs = store_->list(kLaunchPrefix, deadline());
   if (!pairs.ok()) return pairs.status();
-  const auto find_end = [this](const membership::Member& node) -> std::optional<membership::Generation> {
-    auto attestation = membership::find_attestation(node, "", "", options_.secret, Deadline::after(kAttesterTimeout));
-    if (!attestation) return std::nullopt;
-    return attestation->newest();
+  const auto find_end = [this](const membership::Member& node) -> std::optional<membership::Attestation> {
+    return membership::find_attestation(node, "", "", options_.secret, Deadline::after(kAttesterTimeout));
   };
   ask_witness();
   coordinator_.update(*pairs, Coordinator::Clock::now(), find_end);

@@ -48,9 +48,10 @@ class CoordinatorTest : public ::testing::Test {
       pairs_[kBeatPrefix + id] = std::to_string(++beat_);
     }
     for (const auto& [id, state] : states_) pairs_[kNodePrefix + id] = format(state);
-    coordinator_->update(pairs_, now_, [&](const membership::Member& node) -> std::optional<membership::Generation> {
+    coordinator_->update(pairs_, now_, [&](const membership::Member& node) -> std::optional<membership::Attestation> {
       const auto found = attested_.find(node.id);
-      return found == attested_.end() ? std::nullopt : std::optional(found->second);
+      if (found == attested_.end()) return std::nullopt;
+      return membership::Attestation{.accepted = found->second};
     });
   }
   void close_connection(const std::string& id) {
@@ -74,8 +75,8 @@ class CoordinatorTest : public ::testing::Test {
   Coordinator::Clock::time_point now_{std::chrono::hours(1)};
   std::map<std::string, NodeState> states_;
   std::map<std::string, std::string> pairs_;
-  std::map<std::string, membership::Generation> attested_;  // ends, and what the nodes had accepted
-  bool accepts_ = true;                                     // nodes accept the rounds that are decided
+  std::map<std::string, std::vector<membership::Generation>> attested_;  // ends, and what they had accepted
+  bool accepts_ = true;                                                  // nodes accept the rounds that are decided
   int beat_ = 0;
   std::optional<Coordinator> coordinator_;
 };
@@ -111,7 +112,7 @@ TEST_F(CoordinatorTest, AClosedConnectionIsALossAtOnceButOnlyAnAttestationIsAnEn
   update({"a"});
   EXPECT_THAT(job_state().lost, ElementsAre("b"));
   EXPECT_THAT(job_state().ended, IsEmpty());
-  attested_["b"] = generation_of(job_state().round);
+  attested_["b"] = {generation_of(job_state().round)};
   update({"a"}, 3s);
   EXPECT_THAT(job_state().ended, ElementsAre("b"));
   EXPECT_THAT(job_state().others, IsEmpty());
@@ -267,7 +268,7 @@ TEST_F(CoordinatorTest, ANewCoordinatorNeedsAQuorumForItsTerm) {
 TEST_F(CoordinatorTest, ACoordinatorThatEndedIsLostAtOnce) {
   job_of(1, 3);
   open(known_round({record("x"), record("a"), record("b")}));
-  attested_["x"] = generation_of(job_state().round);
+  attested_["x"] = {generation_of(job_state().round)};
   update({"a"});
   EXPECT_THAT(job_state().lost, ElementsAre("x"));
   EXPECT_TRUE(job_state().official);  // half of the living nodes, including the first
@@ -318,7 +319,7 @@ TEST_F(CoordinatorTest, WhatAnEndedNodeHadAcceptedNeedsAQuorumToo) {
   job_of(1, 3);
   open(known_round({record("x"), record("a"), record("b")}));
   // x and b continued without this node, and then x ended: b alone may go on.
-  attested_["x"] = {.number = 5, .id = "r4", .members = {{.id = "x"}, {.id = "b"}}};
+  attested_["x"] = {{.number = 5, .id = "r4", .members = {{.id = "x"}, {.id = "b"}}}};
   update({"a"});
   EXPECT_FALSE(job_state().official);
   EXPECT_EQ(job_state().others.size(), 1U);
@@ -332,11 +333,67 @@ TEST_F(CoordinatorTest, WhatAnEndedNodeHadAcceptedNeedsAQuorumToo) {
   EXPECT_FALSE(job_state().official);
 }
 
+// x and b trained in round 4. Then x accepted round 5 with the newcomer n, which never did, and both ended.
+TEST_F(CoordinatorTest, AVoidRoundDoesNotHideAnOlderOne) {
+  job_of(1, 3);
+  open(known_round({record("a"), record("b"), record("x")}));
+  const membership::Generation fourth{.number = 5, .id = "r4", .members = {{.id = "x"}, {.id = "b"}}};
+  attested_["x"] = {{.number = 6, .id = "r5", .members = {{.id = "x"}, {.id = "n"}}}, fourth};
+  attested_["n"] = {};
+  for (int i = 0; i < 10; ++i) update({"a"}, 5s);
+  EXPECT_FALSE(job_state().official) << "b may continue alone";
+  EXPECT_EQ(job_state().round.number, 3);
+  // The next coordinator on this node inherits that.
+  attested_.clear();
+  const JobState known = *parse_job_state(format(job_state()));
+  open(known);
+  for (int i = 0; i < 10; ++i) update({"a"}, 5s);
+  EXPECT_FALSE(job_state().official);
+  state("a").round = state("b").round = 3;
+  for (int i = 0; i < 10; ++i) update({"a", "b"}, 5s);
+  EXPECT_TRUE(job_state().official) << job_state().progress;
+  EXPECT_EQ(job_state().round.number, 6);
+}
+
+TEST_F(CoordinatorTest, WhatAnAttestationMayNotShowIsNotIgnored) {
+  job_of(1, 3);
+  const auto is_official_after = [&](std::size_t accepted) {
+    open(known_round({record("a"), record("b"), record("x")}));
+    attested_["n"] = attested_["x"] = {};
+    for (std::size_t i = accepted; i > 0; --i) {
+      attested_["x"].push_back({.number = static_cast<std::int64_t>(i) + 4,
+                                .id = "void" + std::to_string(i),
+                                .members = {{.id = "y"}, {.id = "x"}, {.id = "n"}}});
+    }
+    for (int i = 0; i < 10; ++i) update({"a"}, 5s);
+    return job_state().official;
+  };
+  EXPECT_TRUE(is_official_after(membership::Attestation::kGenerations - 1));
+  EXPECT_FALSE(is_official_after(membership::Attestation::kGenerations));
+}
+
+// b does not accept the round that this node decides, because it is lost. So it may still continue from round 4.
+TEST_F(CoordinatorTest, ARoundDoesNotReplaceTheOthersBeforeItIsEstablished) {
+  job_of(1, 4);
+  open(known_round({record("x"), record("a"), record("b")}));
+  attested_["x"] = {{.number = 5, .id = "r4", .members = {{.id = "x"}, {.id = "b"}, {.id = "c"}}}};
+  accepts_ = false;
+  state("a").round = state("b").round = state("c").round = 3;
+  for (int i = 0; i < 8; ++i) update({"a", "b", "c"}, 5s);
+  EXPECT_EQ(job_state().round.number, 5);
+  EXPECT_EQ(job_state().others.size(), 1U);
+  accepts_ = true;
+  update({"a", "b", "c"});
+  update({"a", "b", "c"});
+  EXPECT_EQ(job_state().established.number, 5);
+  EXPECT_THAT(job_state().others, IsEmpty());
+}
+
 // x and the newcomer n accepted a round with this node, and ended before this node heard of it.
 TEST_F(CoordinatorTest, TheEndOfANodeCountsThatOnlyTheRoundOfAnEndedNodeHas) {
   job_of(1, 3);
   open(known_round({record("x"), record("a"), record("b")}));
-  attested_["x"] = {.number = 5, .id = "r4", .members = {{.id = "x"}, {.id = "n"}, {.id = "a"}}};
+  attested_["x"] = {{.number = 5, .id = "r4", .members = {{.id = "x"}, {.id = "n"}, {.id = "a"}}}};
   for (int i = 0; i < 4; ++i) update({"a"}, 250ms);
   EXPECT_FALSE(job_state().official) << "n may be alive, and is the first of the two that are left";
   attested_["n"] = attested_["x"];
@@ -355,7 +412,7 @@ TEST_F(CoordinatorTest, TheEndOfANodeCountsThatOnlyTheVoteOfTheWitnessHas) {
   };
   coordinator_->set_witness(membership::WitnessView{.id = "w", .votes = {{"w/job", vote("n")}, {"w/y", vote("y")}}},
                             [](const auto&, const auto&) { return true; });
-  attested_["x"] = attested_["n"] = attested_["y"] = vote("n");
+  attested_["x"] = attested_["n"] = attested_["y"] = {vote("n")};
   for (int i = 0; i < 4; ++i) update({"a"}, 250ms);
   EXPECT_THAT(job_state().ended, ElementsAre("n", "x")) << "the other register is that of another job";
   EXPECT_TRUE(job_state().official) << job_state().progress;
@@ -372,7 +429,7 @@ TEST_F(CoordinatorTest, TheNextCoordinatorInheritsThatARoundIsVoid) {
                  .base = 3,
                  .base_id = "r3"};
   open(known);
-  attested_["x"] = generation_of(known.established);
+  attested_["x"] = {generation_of(known.established)};
   for (int i = 0; i < 4; ++i) update({"a", "b"}, 250ms);
   EXPECT_TRUE(job_state().official) << job_state().progress;
   attested_.clear();  // the guard of x has left

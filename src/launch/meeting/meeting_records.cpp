@@ -12,7 +12,7 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4E4C534C;  // "LSLN"
-constexpr std::uint16_t kVersion = 3;
+constexpr std::uint16_t kVersion = 4;
 constexpr std::size_t kMaxNameBytes = 255;
 constexpr std::size_t kMaxTextBytes = std::size_t{16} << 10;
 constexpr std::uint32_t kMaxCount = 65536;
@@ -160,13 +160,15 @@ void serialize_member(Io& io, Record& member) {
   io.text(member.attester, kMaxNameBytes);
 }
 
-template <typename Io, typename Generations>
-void serialize_generations(Io& io, Generations& generations) {
-  io.items(generations, [&](auto& generation) {
+template <typename Io, typename Others>
+void serialize_others(Io& io, Others& others) {
+  io.items(others, [&](auto& other) {
+    auto& generation = other.generation;
     io.number(generation.number);
     io.text(generation.id, kMaxNameBytes);
     io.items(generation.members, [&](auto& member) { serialize_member(io, member); });
     io.text(generation.witness, kMaxNameBytes);
+    io.flag(other.may_hide_others);
   });
 }
 
@@ -229,7 +231,7 @@ void serialize_job_state(Io& io, State& state) {
   serialize_node(io, state.coordinator);
   serialize_round(io, state.round);
   serialize_round(io, state.established);
-  serialize_generations(io, state.others);
+  serialize_others(io, state.others);
   io.number(state.restarts);
   io.number(state.counted_round);
   io.items(state.counted, [&](auto& pair) {

@@ -52,8 +52,10 @@ struct JobState {
   bool official = false;  // the coordinator has or had a quorum; otherwise it is a candidate
   NodeRecord coordinator;
   RoundRecord round = {};
-  RoundRecord established = {};                     // the newest that all of its nodes have accepted
-  std::vector<membership::Generation> others = {};  // accepted elsewhere, not older than `round`
+  RoundRecord established = {};  // the newest that all of its nodes have accepted
+  // Accepted, too, and newer than the established one: by nodes that follow another coordinator, or before `round`,
+  // which may be void.
+  std::vector<membership::Attested> others = {};
   int restarts = 0;
   int counted_round = -1;                             // the round whose restart was counted last
   std::map<std::string, std::uint64_t> counted = {};  // restart_asks that were counted, by node id

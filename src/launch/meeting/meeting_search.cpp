@@ -22,7 +22,7 @@ std::vector<membership::Member> nodes_to_search(const JobState& known) {
     }
   };
   add(generation_of(known.round));
-  for (const auto& other : known.others) add(other);
+  for (const auto& other : known.others) add(other.generation);
   return nodes;
 }
 

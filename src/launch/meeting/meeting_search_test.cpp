@@ -58,7 +58,8 @@ TEST_F(MeetingSearches, NodesOfAnEstablishedRoundComeFirstAndThoseOfRoundsThatNe
   const NodeRecord a = ended("a"), b = ended("b"), c = ended("c");
   JobState state = known(1, {b, c});
   state.round = {.number = 2, .id = "r2", .nodes = {a, c}};
-  state.others = {{.number = 3, .id = "rival", .members = {{.id = "d", .store_address = "d:1"}, {.id = "b"}}}};
+  state.others = {
+      {.generation = {.number = 3, .id = "rival", .members = {{.id = "d", .store_address = "d:1"}, {.id = "b"}}}}};
   std::vector<std::string> ids;
   const auto nodes = nodes_to_search(state);
   for (const auto& node : nodes) ids.push_back(node.id);
@@ -70,7 +71,7 @@ TEST_F(MeetingSearches, NodesOfAnEstablishedRoundComeFirstAndThoseOfRoundsThatNe
 TEST_F(MeetingSearches, ACandidateJoinsOneThatKnowsANewerEstablishedRound) {
   const NodeRecord a = start("a"), b = ended("b"), c = start("c");
   JobState of_c = known(1, {b, c});
-  of_c.others = {generation_of({.number = 1, .id = "rival", .nodes = {a, c}})};
+  of_c.others = {{.generation = generation_of({.number = 1, .id = "rival", .nodes = {a, c}})}};
   coordinate(c, of_c);
   JobState of_a = known(0, {a, b, c});
   of_a.round = {.number = 1, .id = "rival", .master = "a:1", .nodes = {a, c}};

@@ -27,25 +27,25 @@ const PresentNode* find_present(const MeetingView& view, const std::string& id) 
 // The rounds of which the next one needs a quorum; owns what `bases` refers to.
 struct Rounds {
   explicit Rounds(const MeetingView& view) : generations(view.others) {
-    generations.push_back(generation_of(view.last));
-    generations.push_back(generation_of(view.established));
+    generations.push_back({.generation = generation_of(view.last)});
+    generations.push_back({.generation = generation_of(view.established)});
     std::vector<const membership::Generation*> accepted;
-    for (const auto& one : generations) {
-      if (!membership::is_void(one, view.ended_with)) accepted.push_back(&one);
+    for (const auto& [one, may_hide_others] : generations) {
+      if (may_hide_others || !membership::is_void(one, view.ended_with)) accepted.push_back(&one);
     }
     counted = membership::without_void_votes(view.witness, view.ended_with);
     witness = counted ? &*counted : nullptr;
-    bases = membership::find_bases({&generations.back()}, accepted, witness);
+    bases = membership::find_bases({&generations.back().generation}, accepted, witness);
     // A node accepts one round of each number, also if that round is void.
     next_number = bases.next_number();
-    for (const auto& one : generations) next_number = std::max(next_number, one.number + 1);
+    for (const auto& one : generations) next_number = std::max(next_number, one.generation.number + 1);
     if (!view.witness) return;
     for (const auto& [name, vote] : view.witness->votes) next_number = std::max(next_number, vote.number + 1);
   }
   Rounds(const Rounds&) = delete;
   Rounds& operator=(const Rounds&) = delete;
 
-  std::vector<membership::Generation> generations;
+  std::vector<membership::Attested> generations;
   std::optional<membership::WitnessView> counted;
   const membership::WitnessView* witness = nullptr;  // `counted`, if there is one
   membership::Bases bases;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launch/meeting/node_meeting.h"
+#include "membership/decision.h"
 #include "membership/records.h"
 #include "membership/succession.h"
 #include "membership/witness.h"
@@ -69,7 +70,7 @@ struct MeetingView {
   JobConfig job;
   RoundRecord last;                                // the newest that a present node knows
   RoundRecord established;                         // the newest that all of its nodes have accepted
-  std::vector<membership::Generation> others;      // accepted elsewhere: not older than `last`
+  std::vector<membership::Attested> others;        // accepted, too, and not established
   bool is_void = false;                            // `last` cannot be established any more
   std::set<std::string> ended;                     // ids of nodes that are attested to have ended
   membership::EndedWith ended_with = {};           // what they had accepted, as far as it is known here

@@ -132,7 +132,7 @@ TEST(NodeDecisions, ARoundThatWasNotEstablishedDoesNotReplaceTheOneBefore) {
   EXPECT_TRUE(decide_round(view).begins);
   EXPECT_EQ(decide_round(view).number, 2);
   // What an ended node had accepted counts, too.
-  view.others = {{.number = 7, .id = "later", .members = {{.id = "c"}, {.id = "e"}}}};
+  view.others = {{.generation = {.number = 7, .id = "later", .members = {{.id = "c"}, {.id = "e"}}}}};
   EXPECT_FALSE(decide_round(view).has_quorum);
   view.present.push_back({.node = node("e"), .wants_round = true});
   EXPECT_EQ(decide_round(view).number, 7);
