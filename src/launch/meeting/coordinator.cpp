@@ -68,10 +68,11 @@ std::pair<std::string, std::int64_t> Coordinator::newest_roster() const {
 
 void Coordinator::update(const std::map<std::string, std::string>& pairs, Clock::time_point now,
                          const FindEnd& find_end) {
-  // This process itself was stopped or starved, or it waited for a host that does not answer: that time does not count
-  // as silence of others.
-  if (const auto gap = now - updated_at_; gap > options_.silent_timeout / 2) {
-    for (auto& [id, peer] : peers_) peer.beaten_at = std::min(peer.beaten_at + gap, now);
+  // This process itself was stopped or starved, or it waited for hosts that do not answer: most of that time does not
+  // count as silence of others. Not all of it, because it may wait for such hosts before every update.
+  const Clock::duration counted = options_.silent_timeout / 2;
+  if (const auto gap = now - updated_at_; gap > counted) {
+    for (auto& [id, peer] : peers_) peer.beaten_at = std::min(peer.beaten_at + (gap - counted), now);
   }
   updated_at_ = now;
   read_announcements(pairs, now);

@@ -161,6 +161,14 @@ TEST_F(CoordinatorTest, ACoordinatorThatIsOftenAwayNoticesASilentNode) {
   EXPECT_THAT(job_state().lost, ElementsAre("b"));
 }
 
+// It searches for another coordinator among many hosts that do not answer.
+TEST_F(CoordinatorTest, ACoordinatorThatIsAlwaysAwayNoticesASilentNode) {
+  update({"a", "b"});
+  enter({"a", "b"});
+  for (int turn = 0; turn < 4; ++turn) update({"a"}, 6s);
+  EXPECT_THAT(job_state().lost, ElementsAre("b"));
+}
+
 TEST_F(CoordinatorTest, ANodeThatFinishedAndLeftIsNotLost) {
   update({"a", "b"});
   enter({"a", "b"});
