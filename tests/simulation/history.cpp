@@ -14,11 +14,14 @@
 #include "launch/meeting/store_meeting.h"
 #include "lockstep/base/secret.h"
 #include "membership/attester.h"
+#include "membership/decision.h"
 #include "membership/quorum.h"
 #include "membership/roster.h"
 #include "membership/witness.h"
 #include "simulation/network.h"
+#include "simulation/observer.h"
 #include "simulation/training_model.h"
+#include "simulation/void_generation.h"
 #include "store/tcp/tcp_store_server.h"
 
 namespace lockstep::simulation {
@@ -36,24 +39,12 @@ constexpr Time kFaultsEnd = 25 * kSecond;  // at the latest
 constexpr Time kCalm = 60 * kSecond;
 constexpr std::int64_t kEnoughSteps = 20;
 
-// As read_roster() on that host.
-membership::Roster newest_roster(const Host& host) {
-  membership::Roster newest;
-  for (const auto& [path, inode] : host.files) {
-    if (!path.starts_with(kRoster) || path.find(".new.") != std::string::npos) continue;
-    const auto roster = membership::parse_roster(inode->data);
-    if (!roster.ok()) continue;
-    if (roster->finished || roster->generation.number > newest.generation.number) newest = *roster;
-    if (roster->finished) break;
-  }
-  return newest;
-}
-
 class History {
  public:
   History(std::uint64_t seed, const HistoryOptions& options)
       : options_(options),
         protection_(protection_of(seed)),
+        void_generation_(has_void_generation(seed)),
         simulation_(seed, options.verbose),
         random_(simulation_.random()) {}
   Outcome run();
@@ -86,10 +77,15 @@ class History {
   void cut(Link link);
   std::vector<Process*> living() const;
   bool has_survivor();
+  // The running process ends the job because no process has the state.
+  void check_state_lost();
+  // Whether a living member has the state of the last committed step.
+  bool has_state(const membership::Generation& generation);
   bool has_quorum(const membership::Generation& generation);
 
   const HistoryOptions options_;
   const std::map<std::string, std::string> protection_;
+  const bool void_generation_;  // schedule_void_generation() instead of both
   Simulation simulation_;
   Random& random_;
   Lineage lineage_;
@@ -111,6 +107,7 @@ void History::plan() {
   newcomers_left_ = static_cast<int>(random_.below(5));
   survivor_ = random_.one_in(6);
   if (survivor_) hosts_ = 3, per_host_ = random_.one_in(2) ? 1 : 2;
+  if (void_generation_) per_host_ = std::max(per_host_, 2), newcomers_left_ = 4;
   steps_ = random_.one_in(4) ? random_.between(50, 400) : 1'000'000;
 }
 
@@ -134,8 +131,14 @@ void History::start_rank(const Start& start) {
   options.policy.quorum_timeout = 40s;
   options.forming = 5s;
   const std::string name = fmt::format("{}{}", start.newcomer ? "new" : "rank", start.number);
-  Process& process = simulation_.start(simulation_.host(start.host), name, std::move(environment),
-                                       [this, options] { train(options, steps_, lineage_); });
+  Process& process = simulation_.start(simulation_.host(start.host), name, std::move(environment), [this, options] {
+    try {
+      train(options, steps_, lineage_);
+    } catch (const Error& error) {
+      if (std::string_view(error.what()).ends_with(membership::kStateLost)) check_state_lost();
+      throw;
+    }
+  });
   process.set_clock(1 + static_cast<double>(random_.between(-200, 200)) * 1e-6, random_.below(1000 * kSecond));
   ranks_.push_back({.process = &process, .host = start.host});
 }
@@ -372,20 +375,39 @@ bool History::has_quorum(const membership::Generation& generation) {
   return membership::count_quorum(generation.ids(), ended, living, tie_breaker).reached;
 }
 
-// A living member of the newest generation that any host knows has the state of the last committed step, and the living
-// ones are a quorum of that generation and of the newest one that has trained. Others cannot know whether that
-// generation has committed more.
-bool History::has_survivor() {
-  membership::Generation newest;
-  for (int host = 0; host < hosts_; ++host) {
-    const membership::Generation generation = newest_roster(simulation_.host(host)).generation;
-    if (generation.number > newest.number) newest = generation;
-  }
-  const bool has_state = std::any_of(newest.members.begin(), newest.members.end(), [&](const auto& member) {
+bool History::has_state(const membership::Generation& generation) {
+  return std::ranges::any_of(generation.members, [&](const auto& member) {
     const Process* const process = simulation_.find_process(static_cast<int>(member.pid));
     return process->alive() && lineage_.has_last_step(*process);
   });
-  return has_state && has_quorum(newest) && has_quorum(lineage_.newest_established());
+}
+
+// The living ranks are a quorum of the newest generation that has trained, and one of them has the state of the last
+// committed step. If it is a member of the newest generation that any host knows, they are a quorum of that, too.
+// Otherwise of all newer ones: others cannot know whether one of these has committed more.
+bool History::has_survivor() {
+  const membership::Generation& established = lineage_.newest_established();
+  if (!has_quorum(established)) return false;
+  const auto newer = accepted_after(simulation_, kRoster, established);
+  if (newer.empty()) return has_state(established);
+  const membership::Generation& newest = *std::ranges::max_element(newer, {}, &membership::Generation::number);
+  if (has_state(newest) && has_quorum(newest)) return true;
+  return has_state(established) && std::ranges::all_of(newer, [this](const auto& one) { return has_quorum(one); });
+}
+
+// Of a newcomer it only means that the ranks that it knows have ended. A member has decided it with a quorum.
+void History::check_state_lost() {
+  const Process& self = *Simulation::process();
+  const auto is_self = [&](const membership::Member& member) { return member.pid == self.pid(); };
+  const bool is_member = std::ranges::any_of(accepted_generations(simulation_, kRoster), [&](const auto& generation) {
+    return std::ranges::any_of(generation.members, is_self);
+  });
+  const bool has_state = std::ranges::any_of(ranks_, [this](const Rank& rank) {
+    return rank.process->alive() && !rank.process->stopped() && lineage_.has_last_step(*rank.process);
+  });
+  if (!is_member || !has_state || !has_survivor()) return;
+  lineage_.report(fmt::format("{} ends the job at {:.3f}, although a rank has the state of step {}", self.name(),
+                              static_cast<double>(simulation_.now()) / kSecond, lineage_.steps()));
 }
 
 Outcome History::run() {
@@ -393,7 +415,13 @@ Outcome History::run() {
   for (int host = 0; host < hosts_; ++host) simulation_.add_host(fmt::format("host{}", host));
   if (hosts_ > 1 && random_.one_in(3)) start_witness();
   for (int host = 0; host < hosts_; ++host) start_launcher(host);
-  if (survivor_) {
+  if (void_generation_) {
+    schedule_void_generation(simulation_,
+                             {.roster = kRoster,
+                              .living = [this] { return living(); },
+                              .established = [this] { return lineage_.newest_established(); }},
+                             random_.between(800, 2500) * kMillisecond);
+  } else if (survivor_) {
     schedule_survivor();
   } else {
     schedule_faults();

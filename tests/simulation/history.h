@@ -30,6 +30,9 @@ inline std::map<std::string, std::string> protection_of(std::uint64_t seed) {
   return {{"LOCKSTEP_SECRET", "0123456789abcdef0123456789abcdef"}};
 }
 
+// One seed in seven makes a generation void while processes of the one before it are stopped (void_generation.h).
+inline bool has_void_generation(std::uint64_t seed) { return seed % 7 == 0; }
+
 Outcome run_history(std::uint64_t seed, const HistoryOptions& options = {});
 
 }  // namespace lockstep::simulation

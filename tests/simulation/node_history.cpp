@@ -15,10 +15,11 @@
 #include "lockstep/base/secret.h"
 #include "membership/attester.h"
 #include "membership/quorum.h"
-#include "membership/roster.h"
 #include "membership/witness.h"
 #include "simulation/network.h"
+#include "simulation/observer.h"
 #include "simulation/process.h"
+#include "simulation/void_generation.h"
 
 namespace lockstep::simulation {
 namespace {
@@ -30,6 +31,7 @@ using launch::StoreMeeting;
 
 constexpr std::uint16_t kPort = 29400;
 constexpr std::uint16_t kWitnessPort = 29401;
+constexpr const char* kRosters = "/run/rounds-";  // of all launchers
 constexpr Time kFaultsBegin = 4 * kSecond;
 constexpr Time kFaultsEnd = 30 * kSecond;  // at the latest
 constexpr Time kCalm = 90 * kSecond;
@@ -42,6 +44,7 @@ class NodeHistory {
   NodeHistory(std::uint64_t seed, const HistoryOptions& options)
       : options_(options),
         protection_(protection_of(seed)),
+        void_round_(has_void_generation(seed)),
         simulation_(seed, options.verbose),
         random_(simulation_.random()) {}
   Outcome run();
@@ -74,13 +77,14 @@ class NodeHistory {
   void cut(Link link);
   void schedule_faults();
   bool can_continue();
-  std::vector<membership::Generation> accepted_rounds();
+  std::vector<membership::Generation> accepted_rounds() { return accepted_generations(simulation_, kRosters); }
   std::string witness_of(const membership::Generation& round);
   std::optional<membership::Generation> newest_established();
   std::vector<Node*> living();
 
   const HistoryOptions options_;
   const std::map<std::string, std::string> protection_;
+  const bool void_round_;  // schedule_void_round() instead of random faults
   Simulation simulation_;
   Random& random_;
   int hosts_ = 2;
@@ -111,6 +115,7 @@ void NodeHistory::plan() {
   hosts_ = static_cast<int>(random_.between(2, 4));
   has_witness_ = random_.one_in(2);
   restarts_ = random_.one_in(2);
+  if (void_round_) hosts_ = 4, restarts_ = false;
 }
 
 void NodeHistory::start_node(int host) {
@@ -118,7 +123,7 @@ void NodeHistory::start_node(int host) {
   nodes_.push_back(std::make_unique<Node>());
   Node& node = *nodes_.back();
   node.host = host;
-  node.roster = fmt::format("/run/rounds-{}", nodes_.size());
+  node.roster = fmt::format("{}{}", kRosters, nodes_.size());
   const auto start = [&](const char* what, std::function<void()> body) {
     Process& process = simulation_.start(simulation_.host(host), fmt::format("{}{}", what, nodes_.size() - 1),
                                          protection_, std::move(body));
@@ -359,17 +364,6 @@ void NodeHistory::schedule_faults() {
   if (!random_.one_in(4)) faults_end_ = std::min(when + random_.below(12 * kSecond), kFaultsEnd);
 }
 
-std::vector<membership::Generation> NodeHistory::accepted_rounds() {
-  std::vector<membership::Generation> rounds;
-  for (int host = 0; host < hosts_; ++host) {
-    for (const auto& [path, inode] : simulation_.host(host).files) {
-      auto roster = membership::parse_roster(inode->data);
-      if (roster.ok() && path.find(".new.") == std::string::npos) rounds.push_back(std::move(roster->generation));
-    }
-  }
-  return rounds;
-}
-
 // Its coordinator may know that all of its nodes have accepted it, although none has entered it yet.
 std::optional<membership::Generation> NodeHistory::newest_established() {
   std::map<std::string, std::size_t> nodes;  // by id of the round: how many of them have accepted it
@@ -422,8 +416,18 @@ Outcome NodeHistory::run() {
   plan();
   for (int host = 0; host < hosts_; ++host) simulation_.add_host(fmt::format("host{}", host));
   if (has_witness_) start_witness();
-  for (int host = 0; host < hosts_; ++host) start_node(host);
-  schedule_faults();
+  for (int host = 0; host < hosts_ - (void_round_ ? 1 : 0); ++host) start_node(host);
+  if (void_round_) {
+    schedule_void_round(simulation_,
+                        {.roster = kRosters,
+                         .established = [this] { return newest_established().value_or(membership::Generation{}); },
+                         .launcher = [this](const membership::Member& node) { return by_id_.at(node.id)->launcher; },
+                         .start_newcomer = [this] { start_node(hosts_ - 1); },
+                         .newcomer = [this] { return nodes_.back()->launcher; }},
+                        kFaultsBegin);
+  } else {
+    schedule_faults();
+  }
   simulation_.scheduler()->at(kSecond, [this] { train(); });
   simulation_.scheduler()->run(faults_end_);
   calm_ = true;
