@@ -1,7 +1,7 @@
 // How a leader decides on the next generation, given the registrations and absences that it has seen. A pure function.
 //
-// The members of a decided generation must contain a quorum (quorum.h) of the newest generation that any registrant, or
-// the site of an ended member, has accepted, and of the newest one that any registrant was an established member of.
+// The members of a decided generation must contain a quorum (quorum.h) of the newest generation that any registrant was
+// an established member of, and of each newer one that any registrant, or the site of an ended member, has accepted.
 // Both are needed: a decision that some accepted may not have become a group, while one that became a group was
 // accepted by all its members. A generation becomes a group only when all of its members join it, and a process joins
 // one at a time, so at most one of several decisions becomes a group. A decision of which a member ended without having

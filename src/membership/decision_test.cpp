@@ -162,6 +162,17 @@ TEST(Decide, AVoidGenerationDoesNotHideTheStateOfANewcomer) {
   EXPECT_THAT(decision.answer.outdated, ElementsAre(decision.answer.generation.rank_of("d")));
 }
 
+// a and b made steps in generation 2. Then a decided generation 3 with the newcomer n, which did not get the answer: it
+// may still be a group, for all that is known. Both ended.
+TEST(Decide, AGenerationThatNeverBecameAGroupDoesNotHideAnOlderOne) {
+  const Generation second = generation(2, {"a", "b"}), third = generation(3, {"a", "n"});
+  const MembershipView view{.present = {member("c", kThree, 5), newcomer("n", kThree)},
+                            .absent = {{"a", kEnded}, {"b", kEnded}},
+                            .attested = {{third}, {second}},
+                            .ended_with = {{"a", third}, {"b", second}}};
+  EXPECT_EQ(decide(view, {}, "next").kind, Decision::Kind::wait);
+}
+
 // A registered process for which there is no room does not join, so it cannot vote.
 TEST(Decide, OnlyThoseWhoJoinCountInTheQuorum) {
   const Generation old = generation(1, {"a", "b"}), grown = generation(2, {"a", "c", "d"});

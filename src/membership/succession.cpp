@@ -1,19 +1,26 @@
 #include "membership/succession.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "membership/quorum.h"
 
 namespace lockstep::membership {
 namespace {
 
-void add_newest(std::vector<const Generation*>& bases, const std::vector<const Generation*>& generations) {
-  std::int64_t newest = 1;
-  for (const Generation* const generation : generations) newest = std::max(newest, generation->number);
+// Those with this number or a greater one, the newest first.
+void add_from(std::int64_t number, std::vector<const Generation*>& bases, std::vector<const Generation*> generations) {
+  std::ranges::stable_sort(generations, std::ranges::greater(), &Generation::number);
   for (const Generation* const generation : generations) {
     const auto same = [&](const Generation* other) { return other->id == generation->id; };
-    if (generation->number == newest && std::none_of(bases.begin(), bases.end(), same)) bases.push_back(generation);
+    if (generation->number >= number && std::none_of(bases.begin(), bases.end(), same)) bases.push_back(generation);
   }
+}
+
+std::int64_t newest_number(const std::vector<const Generation*>& generations) {
+  std::int64_t newest = 1;
+  for (const Generation* const generation : generations) newest = std::max(newest, generation->number);
+  return newest;
 }
 
 bool is_of(const std::string& witness_register, const WitnessView* witness) {
@@ -32,9 +39,10 @@ Bases find_bases(const std::vector<const Generation*>& established, std::vector<
                  const WitnessView* witness) {
   while (true) {
     Bases bases;
-    add_newest(bases.all, established);
+    const std::int64_t newest = newest_number(established);
+    add_from(newest, bases.all, established);
     if (!bases.all.empty()) bases.established = bases.all.front();
-    add_newest(bases.all, accepted);
+    add_from(newest, bases.all, accepted);
     if (witness == nullptr) return bases;
     const std::size_t before = accepted.size();
     for (const Generation* const base : bases.all) {

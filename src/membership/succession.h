@@ -13,8 +13,9 @@
 
 namespace lockstep::membership {
 
-// The newest generation that any of the present processes was an established member of, and the newest one that any of
-// them, or the site of an ended process, has accepted. Two leaders may have used one number: then each of that number.
+// The newest generation that any of the present processes was an established member of, and all newer ones that any of
+// them, or the site of an ended process, has accepted. Not only the newest of these: it may never have become a group,
+// and hide one that did. Two leaders may have used one number: then each of that number.
 struct Bases {
   const Generation* established = nullptr;  // null: none
   std::vector<const Generation*> all;       // each once, the newest established one first
