@@ -100,6 +100,7 @@ class NodeFaults : public std::enable_shared_from_this<NodeFaults> {
     outdated_ = options_.launcher(first.members.front());
     outdated_->stop();
     const auto has_continued = [self = shared_from_this()] {
+      if (!self->files_.have_changed(self->simulation_)) return false;
       const Generation established = self->options_.established();
       return established.number > 0 && established.members.size() >= 2 && !contains(established, self->outdated_);
     };
