@@ -100,7 +100,8 @@ void JobSampler::start(const RankStart& start) {
 
 void JobSampler::end(std::int64_t pid, const std::string& how, bool consequence) {
   for (const auto& source : sources_) {
-    if (source->start.pid != pid) continue;
+    if (source->start.pid != pid || source->ended) continue;
+    source->ended = true;
     read(*source, static_cast<std::int64_t>(record::monotonic_ns()));
     RankState& shown = source->shown;
     shown.condition = how.empty() ? RankCondition::finished : RankCondition::failed;
@@ -108,7 +109,10 @@ void JobSampler::end(std::int64_t pid, const std::string& how, bool consequence)
     shown.phase.clear();
     shown.operation.clear();
     shown.phase_age = shown.operation_age = 0;
-    if (shown.usage) shown.usage->cores = 0;
+    // Its processor time stays: it is counted.
+    if (shown.usage) shown.usage = ProcessUsage{.cpu_seconds = shown.usage->cpu_seconds};
+    source->start.memory.reset();
+    source->record = {};
     source->reader.reset();
     if (!how.empty() && !consequence) ++state_.failures;
   }
@@ -120,6 +124,7 @@ void JobSampler::read(Source& source, std::int64_t now_ns) {
   if (!source.reader->read(source.record)) return;
   count_steps(source, known_steps);
   note_snapshots(source);
+  source.reader->drop_replaced_groups(source.record);
   describe_rank(source.shown, source.record, now_ns);
   // The reader continues from the latest operation of each group.
   for (auto& group : source.record.groups) keep_last(group.operations, 1);
@@ -211,8 +216,8 @@ const JobState& JobSampler::sample() {
   for (const Notice& notice : notices) notice(*this);
   const auto now_ns = static_cast<std::int64_t>(record::monotonic_ns());
   for (const auto& source : sources_) read(*source, now_ns);
-  if (const double elapsed = state_.now - usage_time_; elapsed >= kUsagePeriod || elapsed < 0) {
-    usage_time_ = state_.now;
+  if (const double elapsed = double(now_ns - usage_ns_) * 1e-9; elapsed >= kUsagePeriod) {
+    usage_ns_ = now_ns;
     for (const auto& source : sources_) {
       if (source->reader) read_usage(*source, elapsed);
     }

@@ -54,6 +54,7 @@ class JobSampler {
     std::unique_ptr<record::RecordReader> reader;  // null: it is not recorded
     record::RankRecord record = {};
     RankState shown = {};
+    bool ended = false;  // its memory is released; only `shown` remains
   };
   using Notice = std::function<void(JobSampler&)>;
 
@@ -77,7 +78,7 @@ class JobSampler {
   std::vector<std::unique_ptr<Source>> sources_;  // one for each local rank
   JobState state_;
   MetricCurves metrics_;
-  double usage_time_ = 0;
+  std::int64_t usage_ns_ = 0;  // CLOCK_MONOTONIC: the wall clock may be set back
   std::int64_t last_snapshot_ns_ = 0;
   std::uint64_t last_snapshot_step_ = 0;
 };

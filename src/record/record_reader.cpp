@@ -190,6 +190,16 @@ bool RecordReader::read_metrics(RankRecord& record) {
   return true;
 }
 
+void RecordReader::drop_replaced_groups(RankRecord& record) {
+  std::vector<RecordedGroup> kept;
+  for (GroupPosition& position : groups_) {
+    if (position.use == 0) continue;
+    kept.push_back(std::move(record.groups[position.index]));
+    position.index = kept.size() - 1;
+  }
+  record.groups = std::move(kept);
+}
+
 std::vector<RecordedStep> recent_steps(const RecordArea& area, std::uint32_t model, std::size_t count) {
   std::vector<RecordedStep> steps;
   const TickScale scale = scale_of(area);

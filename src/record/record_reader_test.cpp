@@ -73,6 +73,24 @@ TEST(RecordReader, BoundsTheEndOfShortOperations) {
   }
 }
 
+TEST(RecordReader, DropsGroupsThatOthersHaveReplaced) {
+  RecordReader reader(Recorder::process().area());
+  RankRecord record;
+  OperationLog lasting("lasting", "id lasting", 0, 2);
+  for (int i = 0; i < 100; ++i) {
+    const OperationLog log("passing " + std::to_string(i), "id passing", 0, 2);
+    reader.read(record);
+    reader.drop_replaced_groups(record);
+    EXPECT_LE(record.groups.size(), kGroups);
+    EXPECT_NE(find_group(record, "passing " + std::to_string(i)), nullptr);
+  }
+  lasting.begin({.sequence = 1});
+  lasting.end(true, true);
+  reader.read(record);
+  ASSERT_NE(find_group(record, "lasting"), nullptr);
+  EXPECT_EQ(find_group(record, "lasting")->operations.size(), 1U);
+}
+
 TEST(RecordReader, ReadsEachOperationOnceWhileTheyRun) {
   OperationLog log("incremental", "id 3", 0, 2);
   RecordReader reader(Recorder::process().area());

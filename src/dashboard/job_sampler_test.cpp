@@ -1,0 +1,55 @@
+#include "dashboard/job_sampler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "record/ticks.h"
+
+namespace lockstep::dashboard {
+namespace {
+
+// Memory as a rank would use it, which has recorded nothing but its pid.
+std::shared_ptr<const record::RecordMemory> used_memory() {
+  auto memory = record::RecordMemory::create();
+  EXPECT_TRUE(memory.ok()) << memory.status().message();
+  std::shared_ptr<record::RecordMemory> shared = *std::move(memory);
+  auto& area = const_cast<record::RecordArea&>(shared->area());
+  const auto now = record::ClockReading::now();
+  area.start_ticks.store(now.ticks);
+  area.start_monotonic_ns.store(now.monotonic_ns - 1'000'000'000);
+  area.pid.store(::getpid());
+  return shared;
+}
+
+TEST(JobSampler, ReleasesTheMemoryOfARankThatHasEnded) {
+  JobSampler sampler({.ranks = 1});
+  auto memory = used_memory();
+  const std::weak_ptr<const record::RecordMemory> watched = memory;
+  sampler.rank_started({.name = "rank 0", .rank = 0, .pid = ::getpid(), .memory = std::move(memory)});
+  ASSERT_EQ(sampler.sample().ranks.size(), 1U);
+  ASSERT_TRUE(sampler.state().ranks[0].usage);
+  EXPECT_GT(sampler.state().ranks[0].usage->resident_bytes, 0U);
+  EXPECT_FALSE(watched.expired());
+  sampler.rank_ended(::getpid(), "signal 9 (SIGKILL)", false);
+  sampler.sample();
+  EXPECT_TRUE(watched.expired());
+  EXPECT_EQ(sampler.state().ranks[0].usage->resident_bytes, 0U) << "it has no memory any more";
+  EXPECT_EQ(sampler.state().ranks[0].end, "signal 9 (SIGKILL)");
+}
+
+// The kernel gives the number of a process that has ended to a later one.
+TEST(JobSampler, TellsProcessesWithTheSamePidApart) {
+  JobSampler sampler({.ranks = 2});
+  sampler.rank_started({.name = "rank 0", .rank = 0, .local_rank = 0, .pid = 77, .memory = nullptr});
+  sampler.rank_ended(77, "exit code 3", false);
+  sampler.rank_started({.name = "rank 1", .rank = 1, .local_rank = 1, .pid = 77, .memory = nullptr});
+  sampler.rank_ended(77, "", false);
+  const JobState& state = sampler.sample();
+  EXPECT_EQ(state.ranks[0].condition, RankCondition::failed);
+  EXPECT_EQ(state.ranks[1].condition, RankCondition::finished);
+  EXPECT_EQ(state.failures, 1U);
+}
+
+}  // namespace
+}  // namespace lockstep::dashboard
