@@ -4,12 +4,15 @@
 #include <chrono>
 #include <thread>
 
+#include "base/printable.h"
+
 namespace lockstep::record {
 namespace {
 
 // An operation whose end was not recorded took no longer than this.
 constexpr std::int64_t kShortNs = 50'000;
 
+// What a process has written there may be any bytes, and what reads it prints it.
 template <std::size_t kSize>
 std::string text_of(const std::atomic<char> (&from)[kSize]) {
   std::string text;
@@ -18,7 +21,7 @@ std::string text_of(const std::atomic<char> (&from)[kSize]) {
     if (c == '\0') break;
     text += c;
   }
-  return text;
+  return printable_line(text);
 }
 
 // The process' first reading of the clocks, and one of now: the more time between them, the more exact is the rate.

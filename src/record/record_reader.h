@@ -1,4 +1,5 @@
-// Reads what a process has recorded, from this or another process, while it records or after its end.
+// Reads what a process has recorded, from this or another process, while it records or after its end. Texts are safe to
+// print, whatever the process has written (see printable_line()).
 #pragma once
 
 #include <array>

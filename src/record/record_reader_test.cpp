@@ -57,6 +57,15 @@ TEST(RecordReader, ReadsOperationsOfAGroup) {
   EXPECT_EQ(find_group(own_record(), "reader test")->operations[1].outcome, Outcome::failed);
 }
 
+TEST(RecordReader, ReturnsTextsThatATerminalCanShow) {
+  const OperationLog log("wörld\x1b[2J\xff\nof \xc2\x9b" + std::string(40, 'x'), "id text", 0, 2);
+  const auto record = own_record();
+  const std::string expected = "wörld?[2J? of ?" + std::string(30, 'x');
+  EXPECT_NE(find_group(record, expected), nullptr) << record.groups.back().name;
+  const OperationLog cut(std::string(46, 'y') + "ö", "id cut", 0, 2);
+  EXPECT_NE(find_group(own_record(), std::string(46, 'y')), nullptr) << "a part of a character is left out";
+}
+
 TEST(RecordReader, BoundsTheEndOfShortOperations) {
   OperationLog log("short operations", "id 2", 0, 2);
   for (std::uint64_t i = 1; i <= 100; ++i) {

@@ -15,7 +15,9 @@ namespace {
 
 template <std::size_t kSize>
 void copy_text(std::atomic<char> (&to)[kSize], std::string_view text) {
-  const std::size_t length = std::min(text.size(), kSize - 1);
+  std::size_t length = std::min(text.size(), kSize - 1);
+  // Not within a character of UTF-8.
+  while (length > 0 && length < text.size() && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
   // Relaxed: what publishes the text is stored after it, with release.
   for (std::size_t i = 0; i < length; ++i) to[i].store(text[i], std::memory_order_relaxed);
   to[length].store('\0', std::memory_order_relaxed);

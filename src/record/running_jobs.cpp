@@ -14,6 +14,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/printable.h"
 #include "lockstep/collectives/operation.h"
 #include "record/record_memory.h"
 
@@ -63,7 +64,7 @@ std::optional<RunningJob> job_of(const std::string& pid) {
   if (!is_launcher(arguments) || is_guard(process, arguments)) return std::nullopt;
   RunningJob job;
   std::from_chars(pid.data(), pid.data() + pid.size(), job.launcher);
-  job.command = fmt::format("{}", fmt::join(arguments, " "));
+  job.command = printable_line(fmt::format("{}", fmt::join(arguments, " ")));
   const std::string folder = process + "/fd/";
   for (const std::string& name : names_in(folder)) {
     const std::string path = fmt::format("{}{}", folder, name);

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "base/printable.h"
 #include "launch/report/crash_text.h"
 
 namespace lockstep::launch {
@@ -42,12 +43,14 @@ const char* hint_for(const RankFailure& failure) {
   return "";
 }
 
-void add_block(std::string& report, const char* title, const std::string& text) {
+// `as_is`: what the rank itself has written to the terminal.
+void add_block(std::string& report, const char* title, const std::string& text, bool as_is = false) {
   std::string_view label = title;
   std::size_t start = 0;
   while (start <= text.size()) {
     const std::size_t end = std::min(text.find('\n', start), text.size());
-    report += fmt::format("  {:<9}{}\n", label, text.substr(start, end - start));
+    const std::string line = text.substr(start, end - start);
+    report += fmt::format("  {:<9}{}\n", label, as_is ? line : printable_line(line));
     label = "";
     start = end + 1;
   }
@@ -57,7 +60,7 @@ void add_reason(std::string& report, const RankEnd& end) {
   const std::string why = !end.failure.reason.empty() ? end.failure.reason : hint_for(end.failure);
   if (!why.empty()) add_block(report, "why", why);
   const auto tail = last_lines(end.stderr_tail, kTailLines);
-  if (!tail.empty()) add_block(report, "stderr", fmt::format("{}", fmt::join(tail, "\n")));
+  if (!tail.empty()) add_block(report, "stderr", fmt::format("{}", fmt::join(tail, "\n")), true);
 }
 
 std::string describe_followers(const std::vector<const RankEnd*>& followers) {

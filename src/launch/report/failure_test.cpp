@@ -99,6 +99,14 @@ TEST(FailureReport, ListsWhichRankWhereHowWhyAndTheConsequences) {
   EXPECT_THAT(report, Not(HasSubstr("#0  frames")));
 }
 
+TEST(FailureReport, ShowsNoControlCharactersOfAReason) {
+  RankEnd first = ended({.rank = 0, .seconds = 1});
+  first.failure.reason = "bad \x1b]0;title\x07 \xff value\n#0  main";
+  const std::string report = failure_report(first, {first}, "");
+  EXPECT_THAT(report, HasSubstr("bad ?]0;title? ? value\n"));
+  EXPECT_THAT(report, HasSubstr("#0  main"));
+}
+
 TEST(FailureReport, ExplainsAKillFromOutside) {
   const RankEnd killed = ended({.rank = 0, .seconds = 1, .signal = SIGKILL});
   EXPECT_THAT(failure_report(killed, {killed}, ""), HasSubstr("memory ran out"));

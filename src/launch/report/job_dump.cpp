@@ -5,16 +5,18 @@
 #include <algorithm>
 #include <set>
 
+#include "base/printable.h"
 #include "record/running_jobs.h"
 
 namespace lockstep::launch {
 namespace {
 
+// Names of threads and functions are the rank's, and may contain control characters.
 std::string indented(const std::string& text) {
   std::string result;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
-    result += "    " + text.substr(begin, end - begin) + "\n";
+    result += "    " + printable_line(std::string_view(text).substr(begin, end - begin)) + "\n";
     begin = end + 1;
   }
   return result;
