@@ -55,7 +55,7 @@ Result<std::unique_ptr<MemberStore>> MemberStore::open(const std::string& host, 
   if (!store.ok()) return store.status();
   std::unique_ptr<MemberStore> member_store(new MemberStore(*std::move(server), *std::move(store)));
   LOCKSTEP_RETURN_IF_ERROR(member_store->publish({}));
-  LOCKSTEP_RETURN_IF_ERROR(member_store->store_->set(kMe, id, soon()));
+  LOCKSTEP_RETURN_IF_ERROR(own([&] { return member_store->store_->set(kMe, id, soon()); }));
   return member_store;
 }
 

@@ -15,6 +15,9 @@ constexpr std::size_t kMaxBytes = std::size_t{8} << 20;
 constexpr std::size_t kMaxMembers = 65536;
 constexpr const char* kKinds[] = {"join", "again", "give_up", "finished"};
 
+// Names of hosts and messages may be any bytes: those that are not UTF-8, which JSON needs, are replaced.
+std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
 json to_json(const Member& member) {
   return {{"id", member.id},
           {"host", member.host},
@@ -117,26 +120,24 @@ int Generation::rank_of(const std::string& member_id) const {
   return -1;
 }
 
-std::string format(const Generation& generation) { return to_json(generation).dump(); }
+std::string format(const Generation& generation) { return text_of(to_json(generation)); }
 
 std::string format(const Registration& registration) {
-  return json{{"member", to_json(registration.member)},
-              {"accepted", to_json(registration.accepted)},
-              {"established", to_json(registration.established)},
-              {"step", registration.step},
-              {"void", registration.void_ids}}
-      .dump();
+  return text_of({{"member", to_json(registration.member)},
+                  {"accepted", to_json(registration.accepted)},
+                  {"established", to_json(registration.established)},
+                  {"step", registration.step},
+                  {"void", registration.void_ids}});
 }
 
 std::string format(const Answer& answer) {
-  return json{{"kind", kKinds[static_cast<int>(answer.kind)]},
-              {"generation", to_json(answer.generation)},
-              {"source", answer.source},
-              {"transfer", answer.transfer},
-              {"outdated", answer.outdated},
-              {"reason", answer.reason},
-              {"void", answer.void_ids}}
-      .dump();
+  return text_of({{"kind", kKinds[static_cast<int>(answer.kind)]},
+                  {"generation", to_json(answer.generation)},
+                  {"source", answer.source},
+                  {"transfer", answer.transfer},
+                  {"outdated", answer.outdated},
+                  {"reason", answer.reason},
+                  {"void", answer.void_ids}});
 }
 
 Result<Generation> parse_generation(std::string_view text) {

@@ -34,6 +34,15 @@ TEST(Records, SurviveARoundTrip) {
   EXPECT_EQ(parse_answer(format(answer)).value(), answer);
 }
 
+TEST(Records, TextThatIsNotUtf8IsReplaced) {
+  Answer answer{.generation = kGeneration, .reason = "it said \xff\xfe"};
+  answer.generation.members[1].host = "m\xfcller";  // Latin-1
+  const Answer read = parse_answer(format(answer)).value();
+  EXPECT_EQ(read.reason, "it said \xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_EQ(read.generation.members[1].host, "m\xEF\xBF\xBDller");
+  EXPECT_EQ(read.generation.members[0], kGeneration.members[0]);
+}
+
 TEST(Records, AreRejectedIfTruncatedAnywhere) {
   const std::string whole = format(Answer{.kind = Answer::Kind::join, .generation = kGeneration});
   for (std::size_t size = 0; size < whole.size(); ++size) {

@@ -6,7 +6,10 @@
 
 namespace lockstep::doctor {
 
-std::string to_json_text(const HostReport& report) { return to_json(report).dump(); }
+// What programs of this host have printed is in it, and may not be UTF-8.
+std::string to_json_text(const HostReport& report) {
+  return to_json(report).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 Result<HostReport> parse_host_report(const std::string& text) {
   const auto damaged = [] { return Status(StatusCode::protocol_error, "a host's report is not one of this version"); };

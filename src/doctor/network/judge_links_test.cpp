@@ -102,6 +102,14 @@ TEST(HostReport, SurvivesTheWayThroughAStore) {
   EXPECT_DOUBLE_EQ(parsed->links[1].bytes_per_second, 1e9);
 }
 
+TEST(HostReport, TextThatIsNotUtf8IsReplaced) {
+  HostReport report = good_reports()[1];
+  report.findings = {yellow("BLAS", "m\xfcll", "install another")};
+  const auto parsed = parse_host_report(to_json_text(report));
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->findings[0].value, "m\xEF\xBF\xBDll");
+}
+
 TEST(HostReport, DamagedOnesAreRefused) {
   for (const char* text : {"", "{}", "[1]", "{\"index\": \"one\", \"host\": 1}",
                            "{\"index\": 1, \"host\": \"a\", \"checks\": [{\"level_number\": 9}], \"links\": []}"}) {
