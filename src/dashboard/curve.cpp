@@ -5,6 +5,7 @@
 namespace lockstep::dashboard {
 
 void Curve::add(const Point& point) {
+  latest_ = point;
   if (++skipped_ < stride_) return;
   skipped_ = 0;
   points_.push_back(point);
@@ -17,9 +18,11 @@ void Curve::add(const Point& point) {
 }
 
 void Curve::rewind(double x, std::uint64_t tick) {
-  if (points_.empty() || points_.back().x < x) return;
+  if (!latest_ || latest_->x < x) return;
+  if (!points_.empty() && points_.back().x >= x) rewritten_ = tick;
   while (!points_.empty() && points_.back().x >= x) points_.pop_back();
-  rewritten_ = tick;
+  latest_.reset();
+  if (!points_.empty()) latest_ = points_.back();
 }
 
 std::size_t Curve::first_after(std::uint64_t tick) const {

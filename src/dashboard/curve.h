@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ class Curve {
   const std::string& name() const { return name_; }
   const std::string& x_name() const { return x_name_; }
   const std::vector<Point>& points() const { return points_; }
+  // The last one that was added, which may be too close to the ones before to be among points(). Nothing: none.
+  const std::optional<Point>& latest() const { return latest_; }
   // True if a viewer that has seen everything up to `tick` needs all points again.
   bool rewritten_since(std::uint64_t tick) const { return rewritten_ > tick; }
   // The first point that such a viewer lacks.
@@ -42,6 +45,7 @@ class Curve {
   std::string name_;
   std::string x_name_;
   std::vector<Point> points_;
+  std::optional<Point> latest_;
   std::uint64_t rewritten_ = 0;  // the tick of the last thinning
   std::uint64_t stride_ = 1;     // of so many points that are added, one is kept
   std::uint64_t skipped_ = 0;

@@ -123,8 +123,8 @@ void write_straggler(const JobState& state, std::string& text) {
 void write_metrics(const JobState& state, std::string& text) {
   Family values(text, "lockstep_training_metric", "gauge", "The latest value of a metric that the program logs.");
   for (const Curve& curve : state.curves) {
-    if (curve.x_name() != "step" || curve.points().empty()) continue;
-    values.add(fmt::format("metric=\"{}\"", label_value(curve.name())), curve.points().back().y);
+    if (curve.x_name() != "step" || !curve.latest()) continue;
+    values.add(fmt::format("metric=\"{}\"", label_value(curve.name())), curve.latest()->y);
   }
 }
 

@@ -49,6 +49,17 @@ TEST(Prometheus, HasJobRanksAndStraggler) {
   EXPECT_THAT(text, Not(HasSubstr("phase=\"forward\""))) << "it has no time";
 }
 
+// A curve that is full keeps only some of its points.
+TEST(Prometheus, HasTheLatestValueOfAMetric) {
+  JobState state = job();
+  Curve& loss = state.curves[0];
+  for (int step = 6; step <= 5000; ++step) loss.add({.tick = 1, .x = double(step), .y = double(step)});
+  EXPECT_THAT(prometheus_text(state), HasSubstr("\nlockstep_training_metric{metric=\"train/loss\"} 5000\n"));
+  loss.rewind(5000, 2);
+  loss.add({.tick = 2, .x = 5000, .y = 1});
+  EXPECT_THAT(prometheus_text(state), HasSubstr("\nlockstep_training_metric{metric=\"train/loss\"} 1\n"));
+}
+
 TEST(Prometheus, IsAcceptedByPromtool) {
   if (std::system("command -v promtool >/dev/null 2>&1") != 0)
     GTEST_SKIP() << "promtool is missing (Debian: apt-get install prometheus)";
