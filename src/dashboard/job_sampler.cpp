@@ -16,7 +16,6 @@ constexpr double kUsagePeriod = 2;          // seconds between two readings of /
 constexpr std::uint64_t kCompareEvery = 4;  // samples
 constexpr std::size_t kKeptSteps = 256;
 constexpr std::int64_t kSpeedWindowNs = 1'000'000'000;
-constexpr const char* kSpeed = "steps per second";
 
 double wall_seconds() { return double(record::wall_clock_ns()) * 1e-9; }
 
@@ -102,7 +101,8 @@ void JobSampler::end(std::int64_t pid, const std::string& how, bool consequence)
   for (const auto& source : sources_) {
     if (source->start.pid != pid || source->ended) continue;
     source->ended = true;
-    read(*source, static_cast<std::int64_t>(record::monotonic_ns()));
+    // Twice: see RecordReader.
+    for (int i = 0; i < 2; ++i) read(*source, static_cast<std::int64_t>(record::monotonic_ns()));
     RankState& shown = source->shown;
     shown.condition = how.empty() ? RankCondition::finished : RankCondition::failed;
     shown.end = how;
@@ -111,9 +111,9 @@ void JobSampler::end(std::int64_t pid, const std::string& how, bool consequence)
     shown.phase_age = shown.operation_age = 0;
     // Its processor time stays: it is counted.
     if (shown.usage) shown.usage = ProcessUsage{.cpu_seconds = shown.usage->cpu_seconds};
+    source->reader.reset();
     source->start.memory.reset();
     source->record = {};
-    source->reader.reset();
     if (!how.empty() && !consequence) ++state_.failures;
   }
 }
@@ -124,8 +124,8 @@ void JobSampler::read(Source& source, std::int64_t now_ns) {
   if (!source.reader->read(source.record)) return;
   count_steps(source, known_steps);
   note_snapshots(source);
-  source.reader->drop_replaced_groups(source.record);
   describe_rank(source.shown, source.record, now_ns);
+  source.reader->drop_replaced_groups(source.record);
   // The reader continues from the latest operation of each group.
   for (auto& group : source.record.groups) keep_last(group.operations, 1);
   source.record.spans.clear();
@@ -179,7 +179,7 @@ const JobSampler::Source* JobSampler::leading() const {
 
 Curve& JobSampler::curve(const std::string& name, const std::string& x_name) {
   for (Curve& one : state_.curves) {
-    if (one.name() == name) return one;
+    if (one.name() == name && one.x_name() == x_name) return one;
   }
   return state_.curves.emplace_back(name, x_name);
 }
@@ -190,7 +190,7 @@ void JobSampler::follow_speed(std::int64_t now_ns) {
   if (source == nullptr || state_.conclusion) return;
   state_.steps_per_second = step_rate(recent_steps(source->record.steps), now_ns, kSpeedWindowNs);
   if (state_.steps_per_second > 0 && state_.tick % 2 == 0) {
-    curve(kSpeed, "time").add({.tick = state_.tick, .x = state_.now, .y = state_.steps_per_second});
+    curve(std::string(kSpeedCurve), "time").add({.tick = state_.tick, .x = state_.now, .y = state_.steps_per_second});
   }
 }
 

@@ -51,5 +51,24 @@ TEST(JobSampler, TellsProcessesWithTheSamePidApart) {
   EXPECT_EQ(state.failures, 1U);
 }
 
+TEST(JobSampler, KeepsAMetricCalledLikeItsOwnCurveApart) {
+  JobSampler sampler({.ranks = 1});
+  auto memory = used_memory();
+  auto& area = const_cast<record::RecordArea&>(memory->area());
+  const auto name = record::find_metric_name(area.metric_names, kSpeedCurve);
+  ASSERT_TRUE(name);
+  const std::uint64_t now = record::now_ticks();
+  for (int step = 1; step <= 9; ++step) {
+    area.metrics.add({.ticks = now, .step = step, .value = 1e6, .name = *name});
+    area.steps.add({.number = std::uint64_t(step), .end = now + std::uint64_t(step) * 100'000, .model = 1});
+  }
+  sampler.rank_started({.name = "rank 0", .rank = 0, .pid = ::getpid(), .memory = std::move(memory)});
+  for (int i = 0; i < 4; ++i) sampler.sample();
+  ASSERT_EQ(sampler.state().curves.size(), 2U);
+  for (const Curve& curve : sampler.state().curves) {
+    for (const auto& point : curve.points()) EXPECT_EQ(point.y == 1e6, curve.x_name() == "step");
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::dashboard

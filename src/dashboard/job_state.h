@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dashboard/curve.h"
@@ -79,6 +80,10 @@ struct JobFacts {
   int ranks = 0;       // that this launcher starts
   double started = 0;  // seconds since 1970
 };
+
+// The curve of JobState::steps_per_second, whose x is "time". A metric of the program may have the same name; its x is
+// "step".
+inline constexpr std::string_view kSpeedCurve = "steps per second";
 
 struct JobState {
   JobFacts facts = {};

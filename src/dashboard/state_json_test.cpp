@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace lockstep::dashboard {
 namespace {
@@ -63,6 +64,18 @@ TEST(StateJson, GivesAViewerOnlyWhatItHasNotSeen) {
   EXPECT_EQ(later["events"][0]["text"], "late");
   EXPECT_EQ(later["curves"][0]["points"], json::parse("[[2.0,0.25]]"));
   EXPECT_EQ(later["curves"][0]["reset"], false);
+}
+
+TEST(StateJson, GivesEachCurveAnotherName) {
+  JobState state = training_job();
+  const std::string speed(kSpeedCurve);
+  state.curves = {Curve(speed, "step"), Curve(speed, "time"), Curve(speed + " (metric)", "step"), Curve("a", "step")};
+  const json curves = json::parse(state_json(state, 0))["curves"];
+  std::set<std::string> names;
+  for (const json& curve : curves) names.insert(curve["name"].get<std::string>());
+  EXPECT_EQ(names.size(), 4U);
+  EXPECT_EQ(curves[1]["name"], speed);
+  EXPECT_EQ(curves[3]["name"], "a");
 }
 
 TEST(StateJson, EncodesTextThatIsNotUtf8AndNumbersThatAreNotFinite) {
