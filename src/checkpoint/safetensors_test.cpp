@@ -120,6 +120,9 @@ TEST(Safetensors, ReportsWhatIsWrongWithAHeader) {
   EXPECT_THAT(header_refusal(file_with(" {}")), HasSubstr("begin with"));
   EXPECT_THAT(header_refusal(file_with("{} x")), HasSubstr("not JSON at byte"));
   EXPECT_EQ(header_refusal(file_with("{}   ")), "accepted");
+  EXPECT_THAT(header_refusal(file_with("\x80\x81{}")), HasSubstr("begin with"));
+  EXPECT_THAT(header_refusal(file_with("{\"\x80\":1}")), HasSubstr("not JSON at byte 3"));
+  EXPECT_THAT(header_refusal(file_with("{\"t\":{\"dtype\":\"F\xff\"}}")), HasSubstr("not JSON at byte"));
   EXPECT_THAT(header_refusal(file_with(R"({"t":)" + std::string(100'000, '['))), HasSubstr("a list"));
   std::string huge = file_with("{}");
   const std::uint64_t size = kMaxSafetensorsHeader + 1;

@@ -158,6 +158,13 @@ void append_tensor(std::string& pickle, const TensorInfo& info, std::size_t key)
 
 bool is_zip(std::span<const std::byte> file) { return begins_with(file, "PK\x03\x04"); }
 
+bool is_torch_file(std::span<const std::byte> file) {
+  if (is_zip(file)) return true;
+  constexpr std::size_t kSizeBytes = 8;
+  return begins_with(file, "\x80") &&
+         (file.size() < kSizeBytes || as_number(file.first(kSizeBytes)) > kMaxSafetensorsHeader);
+}
+
 Result<TorchFile> parse_torch_file(std::span<const std::byte> file, std::string_view key) {
   const auto archive = open_archive(file);
   if (!archive.ok()) return archive.status();

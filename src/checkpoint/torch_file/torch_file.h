@@ -34,6 +34,9 @@ struct TorchFile {
 
 // Whether the bytes begin as a ZIP archive does; a safetensors file never does.
 bool is_zip(std::span<const std::byte> file);
+// Whether it is a file that torch.save wrote, in the ZIP format or the older one, rather than a safetensors file. That
+// begins with the size of its header, whose lowest byte may be 0x80, as the first one of a pickle is.
+bool is_torch_file(std::span<const std::byte> file);
 
 // The dictionary `key` of the file's dictionary, or that itself if key is empty. protocol_error: not such a file (the
 // message states what it is, if that can be recognised), damaged, big-endian, or with values that are not data.

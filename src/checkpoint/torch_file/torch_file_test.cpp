@@ -151,6 +151,21 @@ TEST(TorchFileTest, OtherFilesAreRecognised) {
   EXPECT_THAT(error_of(zip_of({{"a/data.pkl", "x"}, {"a/byteorder", "big"}})), HasSubstr("not little-endian"));
 }
 
+// As other programs write it, whose headers are not padded to 64 bytes.
+TEST(TorchFileTest, ASafetensorsFileIsNotTakenForAPickle) {
+  for (const std::size_t header_bytes : {0x80UL, 0x180UL, 0x280UL, 0x8080UL}) {
+    std::string file(8, '\0');
+    std::memcpy(file.data(), &header_bytes, sizeof(header_bytes));
+    file += "{}" + std::string(header_bytes - 2, ' ');
+    EXPECT_FALSE(is_torch_file(view(file))) << header_bytes;
+    EXPECT_TRUE(parse_safetensors(view(file)).ok());
+  }
+  EXPECT_TRUE(is_torch_file(view("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."s)));
+  EXPECT_TRUE(is_torch_file(view("\x80\x04}."s)));
+  EXPECT_TRUE(is_torch_file(view(torch_file())));
+  EXPECT_FALSE(is_torch_file(view(""s)));
+}
+
 TEST(TorchFileTest, RandomBytesInThePickleNeverCrash) {
   std::mt19937 random(1);
   const std::string operations = "}])(tNKMJGXqrhjcQRbaesu.\x80\x85\x86\x87\x88\x89\x8a\x8c\x93\x94";

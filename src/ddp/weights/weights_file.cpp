@@ -86,9 +86,7 @@ WeightsFile WeightsFile::read(const std::string& path, const std::string& key) {
     add_indexed(file, path);
   } else {
     auto bytes = value_or_throw(checkpoint::read_file(path));
-    // A safetensors file begins with the size of its header, which a pickle's first bytes would make enormous.
-    const bool is_torch = checkpoint::is_zip(bytes.span()) || bytes.text().starts_with('\x80');
-    if (is_torch) {
+    if (checkpoint::is_torch_file(bytes.span())) {
       const auto parsed = value_of(checkpoint::parse_torch_file(bytes.span(), key), path);
       for (const auto& [name, entry] : parsed.tensors) file.tensors[name] = tensor_of(entry);
       file.others = parsed.others;
