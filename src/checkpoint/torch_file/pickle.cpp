@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <string_view>
@@ -56,7 +57,7 @@ bool fits(const PickledTensor& tensor, std::int64_t count) {
 
 class PickleReader {
  public:
-  explicit PickleReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  PickleReader(std::span<const std::byte> bytes, std::size_t most_memory) : bytes_(bytes), memory_left_(most_memory) {}
 
   Result<Pickle> read() {
     while (status_.ok() && !stopped_) step();
@@ -95,7 +96,13 @@ class PickleReader {
 
   // ---- the stack
 
+  // A byte of a pickle can make a value of a hundred, or put it where it costs as much.
+  void charge(std::size_t bytes) {
+    if (bytes > memory_left_) fail(refuse_pickle("its pickle has more values than any model needs"));
+    memory_left_ -= std::min(bytes, memory_left_);
+  }
   std::size_t add(PickledValue value) {
+    charge(2 * sizeof(value));  // the list of values grows by doubling
     values_.push_back(std::move(value));
     return values_.size() - 1;
   }
@@ -141,12 +148,18 @@ class PickleReader {
   void call();
   void load_storage();
   std::optional<std::vector<std::int64_t>> numbers(std::size_t index) const;
+  // None, or an empty dictionary.
+  bool is_nothing(std::size_t index) const {
+    const auto* const dictionary = as<PickledDictionary>(index);
+    return dictionary != nullptr ? dictionary->items.empty() : as<std::monostate>(index) != nullptr;
+  }
   std::optional<PickledTensor> make_tensor(const PickledList& arguments, bool with_type) const;
 
   std::span<const std::byte> bytes_;
   std::size_t at_ = 0;
   Status status_;
   bool stopped_ = false;
+  std::size_t memory_left_;
   std::size_t root_ = 0;
   std::vector<PickledValue> values_;
   std::vector<std::size_t> stack_;
@@ -156,12 +169,14 @@ class PickleReader {
 
 void PickleReader::memoize(std::uint64_t slot) {
   if (stack_.size() <= lowest()) return fail(damaged_pickle("its stack is empty"));
+  charge(64);
   memo_[slot] = stack_.back();
 }
 
 void PickleReader::recall(std::uint64_t slot) {
   const auto found = memo_.find(slot);
   if (found == memo_.end()) return fail(damaged_pickle("it refers to a value that it does not have"));
+  charge(2 * sizeof(std::size_t));
   stack_.push_back(found->second);
 }
 
@@ -177,7 +192,7 @@ void PickleReader::step_container(char operation) {
     case '}': return push(PickledDictionary{});
     case ']': return push(PickledList{});
     case ')': return push(PickledList{.items = {}, .is_tuple = true});
-    case '(': return marks_.push_back(stack_.size());
+    case '(': charge(2 * sizeof(std::size_t)); return marks_.push_back(stack_.size());
     case 't': return push(PickledList{.items = pop_to_mark(), .is_tuple = true});
     case '\x85':
     case '\x86':
@@ -341,6 +356,13 @@ void PickleReader::call() {
   if (name == "torch._utils._rebuild_tensor_v2" || name == "torch._utils._rebuild_tensor_v3") {
     auto tensor = make_tensor(*arguments, name.back() == '3');
     if (!tensor) return fail(damaged_pickle("a tensor with an unknown type, or with elements outside of its data"));
+    const std::size_t metadata = name.back() == '3' ? 7 : 6;
+    if (arguments->items.size() > metadata && !is_nothing(arguments->items[metadata])) {
+      return fail(refuse_pickle(
+          "a tensor is conjugated, negated or has other metadata, so that its data are not its numbers: save "
+          "tensor.resolve_conj().resolve_neg() instead"));
+    }
+    charge(tensor->storage.size() + 16 * tensor->shape.size());
     return push(std::move(*tensor));
   }
   if (name == "torch._utils._rebuild_parameter" && !arguments->items.empty() &&
@@ -356,7 +378,9 @@ void PickleReader::call() {
 
 }  // namespace
 
-Result<Pickle> parse_pickle(std::span<const std::byte> bytes) { return PickleReader(bytes).read(); }
+Result<Pickle> parse_pickle(std::span<const std::byte> bytes, std::size_t most_memory) {
+  return PickleReader(bytes, most_memory).read();
+}
 
 const char* kind_of(const PickledValue& value) {
   constexpr std::array kKinds = {"None",   "a boolean",    "a number", "a number",  "text",

@@ -54,8 +54,12 @@ struct Pickle {
   std::size_t root = 0;
 };
 
-// protocol_error: damaged, or with something that is not data. Allocates in proportion to the bytes.
-Result<Pickle> parse_pickle(std::span<const std::byte> bytes);
+// Far above what the names and shapes of any model need. (The numbers of tensors are not in the pickle.)
+inline constexpr std::size_t kMostPickleMemory = std::size_t{4} << 30;
+
+// protocol_error: damaged, with something that is not data, or with values that need more than `most_memory` bytes,
+// about. Containers may be nested to any depth.
+Result<Pickle> parse_pickle(std::span<const std::byte> bytes, std::size_t most_memory = kMostPickleMemory);
 
 // What a value is, for messages: "a tensor", "a dictionary", "a number", ...
 const char* kind_of(const PickledValue& value);

@@ -143,6 +143,37 @@ TEST(TorchFileTest, ATensorOutsideOfItsDataIsRefused) {
   EXPECT_THAT(error_of(file("J\xff\xff\xff\xff", "K\1", "K\1")), HasSubstr("outside of its data"));
 }
 
+// Its bytes in the file are those of the tensor that it is a view of.
+TEST(TorchFileTest, AConjugatedTensorIsRefused) {
+  const auto file = [](const std::string& metadata) {
+    return file_with("\x80\2}X\1\0\0\0wctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\n"s +
+                     "ComplexFloatStorage\nX\1\0\0\0"s + "0X\3\0\0\0cpuK\2tQK\0(K\2t(K\1t\x89}"s + metadata + "tRs."s);
+  };
+  EXPECT_EQ(error_of(file("")), "");
+  EXPECT_EQ(error_of(file("}")), "");
+  EXPECT_EQ(error_of(file("N")), "");
+  EXPECT_THAT(error_of(file("}X\4\0\0\0conj\x88s"s)), HasSubstr("conjugated"));
+  EXPECT_THAT(error_of(file("}X\3\0\0\0neg\x88s"s)), HasSubstr("tensor.resolve_conj().resolve_neg()"));
+}
+
+TEST(TorchFileTest, TheMemoryForAPickleIsLimited) {
+  constexpr std::size_t kMost = std::size_t{1} << 20;
+  const auto refused = [](const std::string& repeated) {
+    std::string pickle = "\x80\2(N\x94"s;
+    for (int i = 0; i < 100'000; ++i) pickle += repeated;
+    const auto parsed = parse_pickle(view(pickle + "t."), kMost);
+    return !parsed.ok() && parsed.status().message().find("more values than any model") != std::string::npos;
+  };
+  EXPECT_TRUE(refused("N"));
+  EXPECT_TRUE(refused("]"));
+  EXPECT_TRUE(refused("\x94"s));
+  EXPECT_TRUE(refused("h\0"s));
+  EXPECT_TRUE(refused("("));
+  std::string deep = "\x80\2N"s;
+  for (int i = 0; i < 100'000; ++i) deep += '\x85';
+  EXPECT_TRUE(parse_pickle(view(deep + ".")).ok());
+}
+
 TEST(TorchFileTest, OtherFilesAreRecognised) {
   EXPECT_THAT(error_of("hello"), HasSubstr("not a file that torch.save writes"));
   EXPECT_THAT(error_of(zip_of({{"a/data.pkl", "x"}, {"a/constants.pkl", "x"}})), HasSubstr("TorchScript archive"));
