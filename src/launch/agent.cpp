@@ -196,6 +196,7 @@ int run_job(const RunOptions& options, const Environment& environment) {
   if (job.dashboard) job.dashboard->finish(code == 0, describe_exit(code));
   if (job.trace) {
     if (const Status written = job.trace->write(); !written.ok()) job.console.say(written.message());
+    if (const std::string dropped = job.trace->describe_dropped(); !dropped.empty()) job.console.say(dropped);
   }
   if (job.metrics) {
     job.metrics->finish();

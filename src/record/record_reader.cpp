@@ -193,12 +193,15 @@ bool RecordReader::read_metrics(RankRecord& record) {
   return true;
 }
 
-void RecordReader::drop_replaced_groups(RankRecord& record) {
+void RecordReader::drop_replaced_groups(RankRecord& record, bool only_empty) {
   std::vector<RecordedGroup> kept;
-  for (GroupPosition& position : groups_) {
-    if (position.use == 0) continue;
-    kept.push_back(std::move(record.groups[position.index]));
-    position.index = kept.size() - 1;
+  for (std::size_t i = 0; i < record.groups.size(); ++i) {
+    const auto position = std::find_if(groups_.begin(), groups_.end(),
+                                       [i](const GroupPosition& one) { return one.use != 0 && one.index == i; });
+    const bool replaced = position == groups_.end();
+    if (replaced && (!only_empty || record.groups[i].operations.empty())) continue;
+    if (!replaced) position->index = kept.size();
+    kept.push_back(std::move(record.groups[i]));
   }
   record.groups = std::move(kept);
 }

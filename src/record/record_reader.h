@@ -100,9 +100,9 @@ class RecordReader {
   bool read(RankRecord& record);
   // The same for the metrics and what the process is; the rest of `record` stays as it is.
   bool read_metrics(RankRecord& record);
-  // Removes the groups of `record` whose memory another group uses by now, so that at most kGroups remain. For readers
-  // that follow a process for long.
-  void drop_replaced_groups(RankRecord& record);
+  // Removes the groups of `record` whose memory another group uses by now, so that at most kGroups remain; if
+  // `only_empty`, those of them without operations. For readers that follow a process for long.
+  void drop_replaced_groups(RankRecord& record, bool only_empty = false);
 
  private:
   struct GroupPosition {

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <sstream>
 #include <utility>
 
 #include "base/json_text.h"
@@ -19,10 +20,12 @@ namespace {
 constexpr int kPhaseTrack = 1;
 constexpr int kBucketTrack = 2;
 constexpr int kFirstGroupTrack = 10;
+constexpr std::size_t kPiece = std::size_t{1} << 20;
 
 class TraceWriter {
  public:
-  TraceWriter(std::span<const TracedRank> ranks, const TraceOptions& options) : ranks_(ranks), options_(options) {
+  TraceWriter(std::ostream& out, std::span<const TracedRank> ranks, const TraceOptions& options)
+      : out_(out), ranks_(ranks), options_(options) {
     origin_ = std::numeric_limits<std::int64_t>::max();
     for (const TracedRank& rank : ranks) {
       for (const auto& span : rank.record.spans) include(span.begin_ns, span.end_ns);
@@ -33,14 +36,15 @@ class TraceWriter {
     if (origin_ == std::numeric_limits<std::int64_t>::max()) origin_ = options.now_ns;
   }
 
-  std::string write() {
+  void write() {
+    const std::int64_t wall = ranks_.empty() ? 0 : ranks_.front().record.wall_offset_ns + origin_;
+    out_ << fmt::format(
+        "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"program\":\"lockstep\",\"start_wall_clock_ns\":\"{}\"}},\n"
+        "\"traceEvents\":[\n",
+        wall);
     for (std::size_t i = 0; i < ranks_.size(); ++i) write_rank(static_cast<int>(i));
     write_arrows();
-    const std::int64_t wall = ranks_.empty() ? 0 : ranks_.front().record.wall_offset_ns + origin_;
-    return fmt::format(
-        "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"program\":\"lockstep\",\"start_wall_clock_ns\":\"{}\"}},\n"
-        "\"traceEvents\":[\n{}\n]}}\n",
-        wall, events_);
+    out_ << events_ << "\n]}\n";
   }
 
  private:
@@ -65,8 +69,11 @@ class TraceWriter {
 
   template <typename... Args>
   void event(fmt::format_string<Args...> format, Args&&... args) {
-    if (!events_.empty()) events_ += ",\n";
+    if (std::exchange(begun_, true)) events_ += ",\n";
     fmt::format_to(std::back_inserter(events_), format, std::forward<Args>(args)...);
+    if (events_.size() < kPiece) return;
+    out_ << events_;
+    events_.clear();
   }
   void name_track(int process, int track, std::string_view name) {
     event("{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":{}}}}}", process, track,
@@ -102,6 +109,10 @@ class TraceWriter {
     if (record.lost > 0) {
       write_instant(process, "lost", fmt::format("{} records were overwritten before they were read", record.lost),
                     origin_);
+    }
+    if (traced.dropped > 0) {
+      write_instant(process, "dropped",
+                    fmt::format("{} older records were dropped to keep the file small", traced.dropped), origin_);
     }
   }
 
@@ -179,17 +190,25 @@ class TraceWriter {
     }
   }
 
+  std::ostream& out_;
   const std::span<const TracedRank> ranks_;
   const TraceOptions options_;
   std::int64_t origin_ = 0;
-  std::string events_;
+  std::string events_;  // not written to out_ yet
+  bool begun_ = false;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<Part>> parts_;  // by group and sequence
 };
 
 }  // namespace
 
 std::string trace_json(std::span<const TracedRank> ranks, const TraceOptions& options) {
-  return TraceWriter(ranks, options).write();
+  std::ostringstream out;
+  write_trace_json(out, ranks, options);
+  return std::move(out).str();
+}
+
+void write_trace_json(std::ostream& out, std::span<const TracedRank> ranks, const TraceOptions& options) {
+  TraceWriter(out, ranks, options).write();
 }
 
 }  // namespace lockstep::record

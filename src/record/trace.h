@@ -4,6 +4,7 @@
 // group. An arrow leads from the rank that arrived last at a collective to each rank that waited for it.
 #pragma once
 
+#include <ostream>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,9 +16,10 @@ namespace lockstep::record {
 // A process that was recorded, and how it ended.
 struct TracedRank {
   RankRecord record;
-  std::string name = {};    // "rank 2", "worker 0"; empty: from the record
-  std::string end = {};     // "killed by signal 9 (SIGKILL)"; empty: it runs, or has ended well
-  std::int64_t end_ns = 0;  // CLOCK_MONOTONIC
+  std::string name = {};      // "rank 2", "worker 0"; empty: from the record
+  std::string end = {};       // "killed by signal 9 (SIGKILL)"; empty: it runs, or has ended well
+  std::int64_t end_ns = 0;    // CLOCK_MONOTONIC
+  std::uint64_t dropped = 0;  // older records of this process, which are not in `record` any more
 };
 
 struct TraceOptions {
@@ -27,5 +29,7 @@ struct TraceOptions {
 
 // Pure. All ranks are of one machine: their times have the same origin.
 std::string trace_json(std::span<const TracedRank> ranks, const TraceOptions& options);
+// The same, in pieces: a timeline may be much larger than what it is made of.
+void write_trace_json(std::ostream& out, std::span<const TracedRank> ranks, const TraceOptions& options);
 
 }  // namespace lockstep::record

@@ -9,13 +9,13 @@
 namespace lockstep::launch {
 namespace {
 
-// Removes the oldest half of a list that has grown too long; returns how many.
+// When a record begins: what is dropped is older than a point in time, so that all tracks begin together.
+std::int64_t begin_of(const record::RecordedSpan& span) { return span.begin_ns; }
+std::int64_t begin_of(const record::RecordedOperation& operation) { return operation.started_ns; }
+
 template <typename List>
-std::uint64_t shorten(List& list) {
-  if (list.size() <= TraceCollector::kKept) return 0;
-  const std::size_t removed = list.size() - TraceCollector::kKept / 2;
-  list.erase(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(removed));
-  return removed;
+std::uint64_t drop_before(List& list, std::int64_t time_ns) {
+  return std::erase_if(list, [=](const auto& one) { return begin_of(one) < time_ns; });
 }
 
 Status cannot_write(const std::string& path) {
@@ -24,9 +24,9 @@ Status cannot_write(const std::string& path) {
 
 }  // namespace
 
-Result<std::unique_ptr<TraceCollector>> TraceCollector::create(const std::string& path) {
+Result<std::unique_ptr<TraceCollector>> TraceCollector::create(const std::string& path, std::size_t kept) {
   if (!std::ofstream(path, std::ios::binary)) return cannot_write(path);
-  return std::unique_ptr<TraceCollector>(new TraceCollector(path));
+  return std::unique_ptr<TraceCollector>(new TraceCollector(path, kept));
 }
 
 void TraceCollector::started(const record::RecordMemory& memory, const std::string& name) {
@@ -37,9 +37,58 @@ void TraceCollector::started(const record::RecordMemory& memory, const std::stri
 void TraceCollector::read(Source& source) {
   auto& record = source.rank.record;
   if (!source.reader.read(record)) return;
-  record.lost += shorten(record.spans);
-  shorten(record.steps);
-  for (auto& group : record.groups) record.lost += shorten(group.operations);
+  // Not part of the timeline.
+  record.steps.clear();
+  record.metrics.clear();
+}
+
+std::size_t TraceCollector::count() const {
+  std::size_t count = 0;
+  for (const auto& source : sources_) {
+    count += 1 + source->rank.record.spans.size();
+    for (const auto& group : source->rank.record.groups) count += 1 + group.operations.size();
+  }
+  return count;
+}
+
+void TraceCollector::limit() {
+  while (count() > kept_ && drop_older_half()) {
+  }
+}
+
+bool TraceCollector::drop_older_half() {
+  const std::uint64_t before = dropped_;
+  std::vector<std::int64_t> begins;
+  const auto note = [&](const auto& list) {
+    for (const auto& one : list) begins.push_back(begin_of(one));
+  };
+  for (const auto& source : sources_) {
+    note(source->rank.record.spans);
+    for (const auto& group : source->rank.record.groups) note(group.operations);
+  }
+  const auto middle = begins.begin() + static_cast<std::ptrdiff_t>(begins.size() / 2);
+  std::nth_element(begins.begin(), middle, begins.end());
+  const std::int64_t from_ns = begins.empty() ? 0 : *middle;
+  for (const auto& source : sources_) {
+    record::RankRecord& record = source->rank.record;
+    std::uint64_t dropped = drop_before(record.spans, from_ns);
+    for (auto& group : record.groups) {
+      // The reader may still complete the latest one.
+      std::vector<record::RecordedOperation> latest;
+      if (!group.operations.empty()) latest.push_back(group.operations.back());
+      dropped += drop_before(group.operations, from_ns);
+      if (group.operations.empty() && source->memory != nullptr) group.operations = std::move(latest);
+    }
+    source->reader.drop_replaced_groups(record, true);
+    source->rank.dropped += dropped;
+    dropped_ += dropped;
+  }
+  processes_gone_ += std::erase_if(sources_, [](const auto& source) {
+    const auto& record = source->rank.record;
+    return source->memory == nullptr && record.spans.empty() &&
+           std::ranges::all_of(record.groups, [](const auto& group) { return group.operations.empty(); });
+  });
+  return dropped_ > before;
 }
 
 void TraceCollector::ended(const record::RecordMemory& memory, const std::string& how) {
@@ -58,20 +107,40 @@ void TraceCollector::poll() {
   for (const auto& source : sources_) {
     if (source->memory != nullptr) read(*source);
   }
+  limit();
 }
 
 Status TraceCollector::write() {
   std::vector<record::TracedRank> ranks;
   for (const auto& source : sources_) {
     if (source->memory != nullptr) read(*source);
+  }
+  limit();
+  for (const auto& source : sources_) {
+    overwritten_ += source->rank.record.lost;
     if (source->rank.record.pid != 0) ranks.push_back(std::move(source->rank));
   }
   // Ranks in their order, and the processes of one rank in that of their starts.
   std::stable_sort(ranks.begin(), ranks.end(),
                    [](const auto& a, const auto& b) { return a.record.rank < b.record.rank; });
   std::ofstream file(path_, std::ios::binary | std::ios::trunc);
-  file << record::trace_json(ranks, {.now_ns = static_cast<std::int64_t>(record::monotonic_ns())});
+  record::write_trace_json(file, ranks, {.now_ns = static_cast<std::int64_t>(record::monotonic_ns())});
   return file.flush() ? Status() : cannot_write(path_);
+}
+
+std::string TraceCollector::describe_dropped() const {
+  std::string text;
+  if (dropped_ > 0) {
+    const std::string gone =
+        processes_gone_ > 0 ? fmt::format(", {} processes that had ended among them", processes_gone_) : "";
+    text = fmt::format("--trace: the timeline has the latest part of the job; {} older records were dropped{}",
+                       dropped_, gone);
+  }
+  if (overwritten_ > 0) {
+    text += fmt::format("{}{} records were overwritten before they were read", text.empty() ? "--trace: " : "; ",
+                        overwritten_);
+  }
+  return text;
 }
 
 }  // namespace lockstep::launch

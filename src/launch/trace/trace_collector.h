@@ -1,7 +1,8 @@
 // Collects what the ranks of this node record, for `lockstep run --trace`, and writes the timeline at the end.
 //
 // The rings of a rank hold its latest seconds; the collector copies what is new several times per second, which costs
-// the ranks nothing. It keeps at most kKept operations and spans of each process, the latest ones.
+// the ranks nothing. It keeps the latest operations and spans of all processes, at most `kept`, which limits its memory
+// and the file to some hundred megabytes: when there are more, the older half is dropped.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +20,11 @@ namespace lockstep::launch {
 // Used by one thread.
 class TraceCollector {
  public:
-  static constexpr std::size_t kKept = 500'000;
+  static constexpr std::size_t kKept = 1'000'000;
   static constexpr int kPeriodMs = 200;
 
   // Checks that the file can be written, and creates it.
-  static Result<std::unique_ptr<TraceCollector>> create(const std::string& path);
+  static Result<std::unique_ptr<TraceCollector>> create(const std::string& path, std::size_t kept = kKept);
 
   // A rank has started. `memory` must live until ended(). `name`: "worker 0"; empty: its rank in the world.
   void started(const record::RecordMemory& memory, const std::string& name);
@@ -33,6 +34,8 @@ class TraceCollector {
   void poll();
   // Writes the file.
   Status write();
+  // After write(): what is not in the file, as a sentence for the user; empty: nothing.
+  std::string describe_dropped() const;
 
  private:
   struct Source {
@@ -40,10 +43,18 @@ class TraceCollector {
     record::RecordReader reader;
     record::TracedRank rank;
   };
-  explicit TraceCollector(std::string path) : path_(std::move(path)) {}
+  TraceCollector(std::string path, std::size_t kept) : path_(std::move(path)), kept_(kept) {}
   static void read(Source& source);
+  std::size_t count() const;
+  // Drops older records if there are too many.
+  void limit();
+  bool drop_older_half();  // false: there was nothing to drop
 
   const std::string path_;
+  const std::size_t kept_;
+  std::uint64_t dropped_ = 0;                     // records of all processes
+  std::uint64_t overwritten_ = 0;                 // records that were not read in time
+  std::size_t processes_gone_ = 0;                // of which nothing is left
   std::vector<std::unique_ptr<Source>> sources_;  // of all processes that were started
   Deadline next_ = Deadline::after(Deadline::Duration::zero());
 };
