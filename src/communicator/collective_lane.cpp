@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/start_thread.h"
+
 namespace lockstep {
 namespace {
 
@@ -47,15 +49,24 @@ Work CollectiveLane::submit(IssuedCollective&& issued) {
 }
 
 std::shared_ptr<detail::WorkState> CollectiveLane::enqueue(IssuedCollective&& issued) {
+  auto work = std::make_shared<detail::WorkState>();
+  if (!thread_.joinable()) {
+    auto thread = start_thread("runs collectives", [this] { serve(); });
+    if (!thread.ok()) {
+      // The other ranks would wait for this operation.
+      core_->fail(thread.status());
+      work->complete(thread.status());
+      return work;
+    }
+    thread_ = *std::move(thread);
+  }
   std::uint64_t state = state_.load();
   while (!state_.compare_exchange_weak(state, (state + kOne) | kAttention)) {
   }
   issued.call.descriptor.sequence = state / kOne + 1;
-  auto work = std::make_shared<detail::WorkState>();
   OperationTimer timer(issued.timeout);
   timer.start();
   queue_.push_back({std::move(issued), timer, record::now_ticks(), work});
-  if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   changed_.notify_all();
   return work;
 }

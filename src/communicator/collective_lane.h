@@ -47,7 +47,8 @@ class CollectiveLane {
     std::shared_ptr<detail::WorkState> work;
   };
 
-  // Takes the next sequence number and queues; with mutex_ held.
+  // Takes the next sequence number and queues; with mutex_ held. If the thread cannot be started, the group fails, and
+  // the result is complete.
   std::shared_ptr<detail::WorkState> enqueue(IssuedCollective&& issued);
   void serve();
   bool take_turn();

@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <future>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "base/crash_report.h"
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "communicator/abandon_mesh.h"
 #include "communicator/call_checks.h"
 #include "communicator/collective_request.h"
@@ -146,9 +149,14 @@ std::vector<std::shared_ptr<Communicator>> Communicator::create_threads(int size
   };
   std::vector<std::shared_ptr<Communicator>> groups(static_cast<std::size_t>(size));
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
+  // They begin together, or not at all: the others would wait for one that cannot be started.
+  std::promise<bool> decision;
+  const std::shared_future<bool> begin = decision.get_future().share();
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
+  Status started;
+  for (int rank = 0; rank < size && started.ok(); ++rank) {
+    auto thread = start_thread(fmt::format("creates rank {} of {}", rank, size), [&, begin, rank] {
+      if (!begin.get()) return;
       const auto index = static_cast<std::size_t>(rank);
       try {
         groups[index] = Impl::make(factory, options.name, rank, size, options);
@@ -156,8 +164,12 @@ std::vector<std::shared_ptr<Communicator>> Communicator::create_threads(int size
         errors[index] = std::current_exception();
       }
     });
+    started = thread.status();
+    if (started.ok()) threads.push_back(*std::move(thread));
   }
+  decision.set_value(started.ok());
   for (auto& thread : threads) thread.join();
+  throw_if_error(started);
   for (const auto& error : errors) {
     if (error) std::rethrow_exception(error);
   }

@@ -75,7 +75,7 @@ GroupCore::GroupCore(Mesh mesh, const CommunicatorOptions& options, Selector sel
   host_->set_region_request([this](int local, std::uint32_t id) { regions_.request(local, id); });
   // The last step: from here on the control thread calls back.
   control_ = std::make_unique<ControlPlane>(control_links(mesh), options_.peer_timeout, options_.init_timeout, *this);
-  control_->start();
+  throw_if_error(control_->start());
 }
 
 GroupCore::~GroupCore() { leave(); }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/start_thread.h"
 #include "elastic/guarded_store.h"
 #include "store/prefix_store.h"
 #include "store/read_now.h"
@@ -85,15 +86,23 @@ Status meet(const Forming& forming, Store& store, Deadline deadline) {
 // Closes `guarded` when a member is lost. The leader detects the loss in its member store and reports it to the others.
 class LossWatch {
  public:
-  LossWatch(const Forming& forming, Store& store, GuardedStore& guarded)
-      : thread_([&forming, &store, &guarded, this] { run(forming, store, guarded); }) {}
+  // The three must outlive this. Called once.
+  Status start(const Forming& forming, Store& store, GuardedStore& guarded) {
+    auto thread =
+        start_thread("watches for lost members", [&forming, &store, &guarded, this] { run(forming, store, guarded); });
+    if (thread.ok()) thread_ = *std::move(thread);
+    return thread.status();
+  }
+  LossWatch() = default;
+  LossWatch(const LossWatch&) = delete;
+  LossWatch& operator=(const LossWatch&) = delete;
   ~LossWatch() {
     {
       const std::lock_guard lock(mutex_);
       done_ = true;
     }
     ended_.notify_all();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
  private:
@@ -135,7 +144,8 @@ Result<std::shared_ptr<Communicator>> form_group(const Forming& forming, Deadlin
   const auto store = std::make_shared<PrefixStore>(forming.store, keys_of_generation(generation.id));
   LOCKSTEP_RETURN_IF_ERROR(meet(forming, *store, deadline));
   const auto guarded = std::make_shared<GuardedStore>(store);
-  const LossWatch watch(forming, *store, *guarded);
+  LossWatch watch;
+  LOCKSTEP_RETURN_IF_ERROR(watch.start(forming, *store, *guarded));
   CommunicatorOptions options = forming.group;
   options.init_timeout = std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline.remaining()));
   const int rank = generation.rank_of(forming.self);

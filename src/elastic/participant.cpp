@@ -13,6 +13,7 @@
 #include "base/process_state.h"
 #include "base/random.h"
 #include "base/seconds.h"
+#include "base/start_thread.h"
 #include "elastic/forming.h"
 #include "membership/attester.h"
 #include "membership/roster.h"
@@ -102,7 +103,7 @@ Participant::Participant(ParticipantOptions options)
     if (newcomer_) accepted_ = roster.generation;
   }
   set_log_rank(first_rank_);
-  newcomer_watcher_ = std::thread([this] { watch_for_newcomers(); });
+  newcomer_watcher_ = value_or_throw(start_thread("watches for newcomers", [this] { watch_for_newcomers(); }));
 }
 
 Participant::~Participant() {
@@ -296,7 +297,13 @@ std::vector<ProbeResult> Participant::probe(const std::vector<Member>& members) 
   std::vector<ProbeResult> results(members.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 1; i < members.size(); ++i) {
-    threads.emplace_back([&, i] { results[i] = probe(members[i]); });
+    const auto ask = [&, i] { results[i] = probe(members[i]); };
+    auto thread = start_thread("asks a member", ask);
+    if (thread.ok()) {
+      threads.push_back(*std::move(thread));
+    } else {
+      ask();  // later, but the same
+    }
   }
   results.at(0) = probe(members.at(0));
   for (std::thread& thread : threads) thread.join();

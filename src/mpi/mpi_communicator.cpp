@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "communicator/communicator_impl.h"
 #include "mpi/operation_builder.h"
 
@@ -68,7 +69,13 @@ std::shared_ptr<MpiCommunicator> MpiCommunicator::make(const MpiWorld& world, co
 MpiCommunicator::~MpiCommunicator() {
   if (state_->job->engine->thread().is_current()) {
     // The last owner was a continuation. The progress thread cannot wait for itself.
-    std::thread([state = state_] { close(*state); }).detach();
+    auto thread = start_thread("frees a communicator of MPI", [state = state_] { close(*state); });
+    if (thread.ok()) {
+      thread->detach();
+    } else {
+      log_warn("a communicator of MPI is not freed: {}", thread.status().message());
+      static_cast<void>(new std::shared_ptr<State>(state_));  // the engine may still use it
+    }
   } else {
     close(*state_);
   }

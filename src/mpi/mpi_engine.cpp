@@ -105,7 +105,7 @@ Result<std::shared_ptr<MpiEngine>> MpiEngine::acquire(const std::string& backend
 }
 
 Status MpiEngine::start(Deadline deadline) {
-  thread_.start();
+  LOCKSTEP_RETURN_IF_ERROR(thread_.start());
   auto found = std::make_shared<lockstep_mpi_world>();
   const auto before = Clock::now();
   const Status started = run(

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/start_thread.h"
 
 namespace lockstep::mpi {
 namespace {
@@ -27,9 +28,12 @@ constexpr milliseconds kCheckInterval{2};
 
 }  // namespace
 
-void ProgressThread::start() {
-  thread_ = std::thread([this] { loop(); });
+Status ProgressThread::start() {
+  auto thread = start_thread("calls MPI", [this] { loop(); });
+  if (!thread.ok()) return thread.status();
+  thread_ = *std::move(thread);
   id_ = thread_.get_id();
+  return {};
 }
 
 void ProgressThread::join() {

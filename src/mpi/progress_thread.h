@@ -25,7 +25,7 @@ class ProgressThread {
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
-  void start();
+  [[nodiscard]] Status start();
   void join();
   bool is_current() const { return std::this_thread::get_id() == id_; }
 

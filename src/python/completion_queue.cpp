@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/start_thread.h"
+
 namespace lockstep::python {
 
 struct CompletionQueue::Shared {
@@ -40,10 +42,20 @@ CompletionQueue::~CompletionQueue() {
 }
 
 void CompletionQueue::post(std::function<void()> task) {
-  const std::lock_guard lock(shared_->mutex);
-  shared_->tasks.push_back(std::move(task));
-  if (!std::exchange(shared_->started, true)) std::thread([shared = shared_] { shared->serve(); }).detach();
-  shared_->added.notify_one();
+  {
+    const std::lock_guard lock(shared_->mutex);
+    if (!shared_->started) {
+      auto thread = start_thread("completes futures", [shared = shared_] { shared->serve(); });
+      shared_->started = thread.ok();
+      if (thread.ok()) thread->detach();
+    }
+    if (shared_->started) {
+      shared_->tasks.push_back(std::move(task));
+      shared_->added.notify_one();
+      return;
+    }
+  }
+  task();  // there is no other thread for it
 }
 
 }  // namespace lockstep::python

@@ -17,7 +17,7 @@ class CompletionQueue {
   CompletionQueue(const CompletionQueue&) = delete;
   CompletionQueue& operator=(const CompletionQueue&) = delete;
 
-  // Runs `task` after those that were posted before. It must not throw.
+  // Runs `task` after those that were posted before; here and now if the thread cannot be started. It must not throw.
   void post(std::function<void()> task);
 
  private:

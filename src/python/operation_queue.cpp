@@ -1,5 +1,7 @@
 #include "python/operation_queue.h"
 
+#include "base/start_thread.h"
+
 namespace lockstep::python {
 namespace {
 
@@ -51,9 +53,9 @@ OperationQueue::~OperationQueue() {
 void OperationQueue::issue(Task task) {
   const std::lock_guard lock(mutex_);  // held while submitting: the order of issue is that of this lock
   if (!in_sequence_ && !task.sequence) return submit(std::move(task));
+  if (!thread_.joinable()) thread_ = value_or_throw(start_thread("runs sequences of operations", [this] { serve(); }));
   waiting_.push_back(std::move(task));
   in_sequence_ = true;
-  if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   changed_.notify_all();
 }
 

@@ -8,11 +8,11 @@
 #include <array>
 #include <cerrno>
 #include <optional>
-#include <system_error>
 
 #include "base/log.h"
 #include "base/net/fork_guard.h"
 #include "base/net/socket.h"
+#include "base/start_thread.h"
 #include "rendezvous/probe.h"
 
 namespace lockstep {
@@ -56,12 +56,9 @@ Result<std::unique_ptr<LinkAcceptor>> LinkAcceptor::start(std::shared_ptr<const 
   }
   std::unique_ptr<LinkAcceptor> acceptor(
       new LinkAcceptor(std::move(context), std::move(unix_listener), std::move(wake)));
-  try {
-    acceptor->thread_ = std::thread([raw = acceptor.get()] { raw->run(); });
-  } catch (const std::system_error& error) {
-    return Status(StatusCode::resource_exhausted,
-                  fmt::format("cannot start the thread that accepts connections: {}", error.what()));
-  }
+  auto thread = start_thread("accepts connections", [raw = acceptor.get()] { raw->run(); });
+  if (!thread.ok()) return thread.status();
+  acceptor->thread_ = *std::move(thread);
   return acceptor;
 }
 

@@ -10,9 +10,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
+
+#include "base/start_thread.h"
 
 namespace lockstep {
 namespace {
@@ -90,13 +91,13 @@ Result<std::shared_ptr<LookUp>> begin_or_join(LookUpName look_up, const std::str
   auto& shared = look_ups().by_name[{look_up, name}];
   if (shared) return shared;
   auto begun = std::make_shared<LookUp>();
-  try {
-    std::thread([look_up, name, begun] { run(look_up, name, begun); }).detach();
-  } catch (const std::system_error& error) {
+  auto thread =
+      start_thread(fmt::format("looks up host '{}'", name), [look_up, name, begun] { run(look_up, name, begun); });
+  if (!thread.ok()) {
     look_ups().by_name.erase({look_up, name});
-    return Status(StatusCode::resource_exhausted,
-                  fmt::format("cannot start the thread that looks up host '{}': {}", name, error.what()));
+    return thread.status();
   }
+  thread->detach();
   shared = begun;
   return begun;
 }

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/net/fd_passing.h"
 #include "base/net/socket.h"
+#include "base/start_thread.h"
 
 namespace lockstep {
 namespace {
@@ -54,8 +55,10 @@ ControlPlane::ControlPlane(std::vector<ControlLink> links, milliseconds peer_tim
 
 ControlPlane::~ControlPlane() { flush_and_stop(Deadline::after(Clock::duration::zero())); }
 
-void ControlPlane::start() {
-  thread_ = std::thread([this] { run(); });
+Status ControlPlane::start() {
+  auto thread = start_thread("exchanges control messages", [this] { run(); });
+  if (thread.ok()) thread_ = *std::move(thread);
+  return thread.status();
 }
 
 void ControlPlane::wake() {

@@ -60,7 +60,8 @@ class ControlPlane {
 
   // Starts the thread. Separate from the constructor because events may come at once, if a peer has
   // ended already, and their receiver must be able to use this object then.
-  void start();
+  // resource_exhausted: there is no thread for it.
+  [[nodiscard]] Status start();
   // Queues a message; never blocks. Dropped if there is no link to `rank`. `attachment`: Unix sockets only.
   void send(int rank, const ControlMessage& message, Attachment attachment = {});
   // To all linked ranks.

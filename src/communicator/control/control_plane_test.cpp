@@ -62,7 +62,7 @@ struct Plane {
     links.push_back({.rank = 1, .socket = UniqueFd(ends[0])});
     peer.reset(ends[1]);
     control.emplace(std::move(links), peer_timeout, forming_timeout, events);
-    control->start();
+    EXPECT_TRUE(control->start().ok());
   }
   Events events;
   UniqueFd peer;

@@ -1,9 +1,8 @@
 #include "communicator/message/link_connectors.h"
 
-#include <fmt/format.h>
-
-#include <system_error>
 #include <utility>
+
+#include "base/start_thread.h"
 
 namespace lockstep {
 namespace {
@@ -37,12 +36,13 @@ std::optional<LinkConnectors::NotStarted> LinkConnectors::start(const std::funct
     if (threads_.contains(rank) || !wanted(rank)) continue;
     auto& time = times_[rank];
     if (!time) time.emplace(kFirstAttempt, kLongestAttempt);
-    try {
-      threads_.emplace(rank, std::thread(attempt_, rank, time->next()));
-    } catch (const std::system_error& error) {
+    auto thread = start_thread("connects to a peer for messages",
+                               [this, rank, limit = time->next()] { attempt_(rank, limit); });
+    if (!thread.ok()) {
       again_ = now + kThreadPause;
-      return NotStarted{rank, fmt::format("cannot start the thread that connects: {}", error.what())};
+      return NotStarted{rank, thread.status().message()};
     }
+    threads_.emplace(rank, *std::move(thread));
     next_ = rank + 1;
   }
   return std::nullopt;

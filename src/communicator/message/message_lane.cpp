@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "base/net/socket.h"
 #include "base/seconds.h"
+#include "base/start_thread.h"
 
 namespace lockstep {
 namespace {
@@ -56,11 +56,10 @@ void MessageLane::wake() {
 }
 
 Status MessageLane::start() {
-  try {
-    if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
-  } catch (const std::system_error& error) {
-    return Status(StatusCode::resource_exhausted,
-                  fmt::format("cannot start the thread that moves messages: {}", error.what()));
+  if (!thread_.joinable()) {
+    auto thread = start_thread("sends and receives messages", [this] { serve(); });
+    if (!thread.ok()) return thread.status();
+    thread_ = *std::move(thread);
   }
   wake();
   return {};

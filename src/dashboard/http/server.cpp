@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "dashboard/http/session.h"
 
 namespace lockstep::dashboard {
@@ -60,9 +61,10 @@ class Server final : public HttpServer {
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { serve(); });
+    auto thread = start_thread("serves the dashboard", [this] { serve(); });
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return {};
+    if (thread.ok()) thread_ = *std::move(thread);
+    return thread.status();
   }
 
   void finish(std::chrono::milliseconds time) override {

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include "base/start_thread.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::detail {
@@ -31,13 +32,26 @@ ReplicaThreads::ReplicaThreads(std::size_t count, int threads_each) : pending_(c
   // LibTorch's number of threads belongs to the calling thread, but each call also changes what later threads
   // begin with: restore that when all have set theirs.
   const int before = at::get_num_threads();
-  for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this, i, threads_each] { work(i, threads_each); });
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return pending_ == 0; });
+  Status started;
+  for (std::size_t i = 0; i < count && started.ok(); ++i) {
+    auto thread = start_thread("computes a replica", [this, i, threads_each] { work(i, threads_each); });
+    started = thread.status();
+    if (started.ok()) threads_.push_back(*std::move(thread));
+  }
+  {
+    std::unique_lock lock(mutex_);
+    const std::size_t missing = count - threads_.size();
+    changed_.wait(lock, [&] { return pending_ == missing; });
+  }
   at::set_num_threads(before);
+  if (started.ok()) return;
+  stop();
+  throw Error(started);
 }
 
-ReplicaThreads::~ReplicaThreads() {
+ReplicaThreads::~ReplicaThreads() { stop(); }
+
+void ReplicaThreads::stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
@@ -64,7 +78,8 @@ void ReplicaThreads::work(std::size_t index, int threads_each) {
   at::set_num_threads(threads_each);
   std::unique_lock lock(mutex_);
   std::size_t seen = round_;
-  if (--pending_ == 0) changed_.notify_all();
+  --pending_;
+  changed_.notify_all();
   while (true) {
     changed_.wait(lock, [&] { return stop_ || round_ != seen; });
     if (stop_) return;

@@ -13,7 +13,8 @@ namespace lockstep::detail {
 
 class ReplicaThreads {
  public:
-  // `threads_each`: how many threads LibTorch's operators may use in each of them.
+  // `threads_each`: how many threads LibTorch's operators may use in each of them. Throws Error if they cannot be
+  // started.
   ReplicaThreads(std::size_t count, int threads_each);
   // Not while run() is in progress.
   ~ReplicaThreads();
@@ -26,6 +27,7 @@ class ReplicaThreads {
 
  private:
   void work(std::size_t index, int threads_each);
+  void stop();
 
   std::mutex caller_;  // one run() at a time
   std::mutex mutex_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "membership/roster.h"
 
 namespace lockstep::launch {
@@ -33,10 +34,17 @@ MeetingThread::MeetingThread(const StoreMeetingOptions& options, OwnStore own, M
       id_(shared->view.mine().record.id),
       shared_(shared),
       own_(std::move(own)),
-      search_(options.secret, options.silent_timeout / 4),
-      thread_([this] { run(); }) {}
+      search_(options.secret, options.silent_timeout / 4) {}
 
-MeetingThread::~MeetingThread() { thread_.join(); }
+MeetingThread::~MeetingThread() {
+  if (thread_.joinable()) thread_.join();
+}
+
+Status MeetingThread::start() {
+  auto thread = start_thread("meets the other nodes", [this] { run(); });
+  if (thread.ok()) thread_ = *std::move(thread);
+  return thread.status();
+}
 
 std::chrono::milliseconds MeetingThread::rpc_timeout() const {
   return std::max(options_.silent_timeout - kAnswerGrace, std::chrono::milliseconds(100));

@@ -33,6 +33,8 @@ class MeetingThread {
  public:
   // The MeetingShared must outlive it.
   MeetingThread(const StoreMeetingOptions& options, OwnStore own, MeetingShared* shared);
+  // Starts it; called once. resource_exhausted: there is no thread for it.
+  [[nodiscard]] Status start();
   // Waits until this node's departure is announced, for at most StoreMeetingOptions::linger.
   ~MeetingThread();
 

@@ -62,6 +62,7 @@ Result<std::unique_ptr<StoreMeeting>> StoreMeeting::open(StoreMeetingOptions opt
     rank_port = std::move(reserved->fd);
   }
   auto impl = std::make_unique<Impl>(options, *std::move(own), std::move(rank_port));
+  LOCKSTEP_RETURN_IF_ERROR(impl->thread->start());
   return std::unique_ptr<StoreMeeting>(new StoreMeeting(std::move(impl)));
 }
 

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/start_thread.h"
 #include "base/unique_fd.h"
 #include "record/running_jobs.h"
 #include "record/ticks.h"
@@ -85,20 +86,27 @@ std::string StallWatch::poll(const std::vector<const record::RecordMemory*>& rec
 
 void StallWatch::start(std::string headline, std::vector<RankActivity> ranks) {
   if (writer_.joinable()) writer_.join();  // kPause ago
-  writer_ = std::thread([this, headline = std::move(headline), ranks = std::move(ranks), number = dumps_++] {
-    const std::string path = fmt::format("{}/lockstep-stall-{}-{}.txt", options_.folder, ::getpid(), number);
-    const UniqueFd file = create_file(path);
-    std::size_t count = 0;
-    bool written = append(file, headline + "\n");
-    for (const RankActivity& rank : ranks) {
-      if (cancel_ || !written) break;
-      written =
-          append(file, count++ < kRanks ? dump_rank(rank, {.limit = kStopped, .cancel = &cancel_}) : rank.text + "\n");
-    }
-    const std::lock_guard lock(mutex_);
-    message_ = written ? fmt::format("the stacks of its ranks are in {}", path)
-                       : fmt::format("the stacks of its ranks cannot be written to {}", path);
-  });
+  auto writer = start_thread(
+      "writes stacks", [this, headline = std::move(headline), ranks = std::move(ranks), number = dumps_++] {
+        const std::string path = fmt::format("{}/lockstep-stall-{}-{}.txt", options_.folder, ::getpid(), number);
+        const UniqueFd file = create_file(path);
+        std::size_t count = 0;
+        bool written = append(file, headline + "\n");
+        for (const RankActivity& rank : ranks) {
+          if (cancel_ || !written) break;
+          written = append(
+              file, count++ < kRanks ? dump_rank(rank, {.limit = kStopped, .cancel = &cancel_}) : rank.text + "\n");
+        }
+        const std::lock_guard lock(mutex_);
+        message_ = written ? fmt::format("the stacks of its ranks are in {}", path)
+                           : fmt::format("the stacks of its ranks cannot be written to {}", path);
+      });
+  if (writer.ok()) {
+    writer_ = *std::move(writer);
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  message_ = fmt::format("the stacks of its ranks cannot be taken: {}", writer.status().message());
 }
 
 }  // namespace lockstep::launch

@@ -9,6 +9,7 @@
 #include "base/net/auth.h"
 #include "base/net/resolve.h"
 #include "base/net/socket.h"
+#include "base/start_thread.h"
 #include "base/unique_fd.h"
 #include "store/tcp/server_loop.h"
 
@@ -16,11 +17,15 @@ namespace lockstep {
 
 class TcpStoreServer::Running {
  public:
-  Running(std::unique_ptr<ServerLoop> loop, const SocketAddress& address)
-      : address_(address), loop_(std::move(loop)), thread_([this] { loop_->run(); }) {}
+  Running(std::unique_ptr<ServerLoop> loop, const SocketAddress& address) : address_(address), loop_(std::move(loop)) {}
   ~Running() {
     loop_->stop();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
+  }
+  Status start() {
+    auto thread = start_thread("serves the store", [this] { loop_->run(); });
+    if (thread.ok()) thread_ = *std::move(thread);
+    return thread.status();
   }
   const SocketAddress& address() const { return address_; }
 
@@ -65,6 +70,7 @@ Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(StoreServerOptions
   auto loop = ServerLoop::create(std::move(*listener), std::move(options));
   if (!loop.ok()) return loop.status().with_context("cannot start the store");
   auto running = std::make_unique<Running>(std::move(*loop), *address);
+  LOCKSTEP_RETURN_IF_ERROR(running->start().with_context("cannot start the store"));
   return std::unique_ptr<TcpStoreServer>(new TcpStoreServer(std::move(running)));
 }
 

@@ -10,6 +10,7 @@
 #include <future>
 #include <thread>
 
+#include "base/start_thread.h"
 #include "communicator/communicator_impl.h"
 #include "ddp/backends/c10d/c10d_store.h"
 #include "ddp/backends/tensor_check.h"
@@ -75,13 +76,14 @@ void C10dGroup::connect() {
   const Deadline deadline = Deadline::after(timeouts_.init);
   std::promise<Backend> made;
   std::future<Backend> result = made.get_future();
-  std::thread thread([made = std::move(made), engine = engine_, arguments = arguments()]() mutable {
-    try {
-      made.set_value(engine->make(arguments));
-    } catch (...) {
-      made.set_exception(std::current_exception());
-    }
-  });
+  std::thread thread = value_or_throw(
+      start_thread("connects an engine", [made = std::move(made), engine = engine_, arguments = arguments()]() mutable {
+        try {
+          made.set_value(engine->make(arguments));
+        } catch (...) {
+          made.set_exception(std::current_exception());
+        }
+      }));
   while (result.wait_for(kLookInterval) != std::future_status::ready) {
     Status status = watch_.group->health();
     if (status.ok() && deadline.expired()) {

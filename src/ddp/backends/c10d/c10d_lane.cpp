@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "communicator/communicator_impl.h"
 
 namespace lockstep::detail {
@@ -59,8 +60,19 @@ C10dLane::C10dLane(WatchGroup watch, const C10dEngine& engine, C10dBackend& back
       backend_(backend),
       wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_fd_.valid()) throw Error({StatusCode::resource_exhausted, "no eventfd for a group: too many open files"});
-  completer_ = std::thread([this] { complete_collectives(); });
-  watcher_ = std::thread([this] { this->watch(); });
+  completer_ = value_or_throw(start_thread("completes collectives", [this] { complete_collectives(); }));
+  auto watcher = start_thread("watches a group", [this] { this->watch(); });
+  if (watcher.ok()) {
+    watcher_ = *std::move(watcher);
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  completer_.join();
+  throw Error(watcher.status());
 }
 
 C10dLane::~C10dLane() {
@@ -86,6 +98,12 @@ Work C10dLane::issue(C10dOperation operation, const std::function<C10dWork()>& s
     pending->collective->sequence = ++last_issued_;
     pending->name = describe(*pending->collective);
   }
+  if (!pending->collective) {
+    std::lock_guard lock(mutex_);
+    if (idle_messengers_ <= static_cast<int>(messages_.size())) {
+      messengers_.push_back(value_or_throw(start_thread("completes messages", [this] { complete_messages(); })));
+    }
+  }
   pending->issued = Clock::now();
   try {
     pending->work = start();
@@ -97,9 +115,6 @@ Work C10dLane::issue(C10dOperation operation, const std::function<C10dWork()>& s
   pending_.push_back(pending);
   if (!pending->collective) {
     messages_.push_back(pending);
-    if (idle_messengers_ < static_cast<int>(messages_.size())) {
-      messengers_.emplace_back([this] { complete_messages(); });
-    }
   } else {
     collectives_.push_back(pending);
   }
