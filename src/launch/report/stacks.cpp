@@ -113,8 +113,10 @@ class Tool {
   pid_t pid_ = -1;
 };
 
-// A debugger that was killed while it attached may leave the process stopped.
-void make_run_again(std::int64_t pid) {
+// A debugger that was killed while it attached leaves stop signals behind, some of which may not be delivered yet: the
+// process would stop later. SIGCONT discards those, too. Call it when the debugger has been reaped.
+void make_run_again(std::int64_t pid, bool debugger_was_killed) {
+  if (debugger_was_killed) ::kill(static_cast<pid_t>(pid), SIGCONT);
   const Deadline deadline = Deadline::after(std::chrono::seconds(1));
   do {
     if (state_of(pid) == 'T') ::kill(static_cast<pid_t>(pid), SIGCONT);
@@ -181,7 +183,7 @@ std::string take_stacks(std::int64_t pid, const StackOptions& options) {
     if (!tool.started()) return fmt::format("no stacks: {} cannot be started\n", command[0]);
     complete = tool.read_all(text, Deadline::after(options.limit), options.cancel);
   }
-  make_run_again(pid);
+  make_run_again(pid, !complete);
   if (was_refused(text)) {
     return fmt::format("no stacks: ptrace is not permitted; {}\n",
                        ptrace_advice(std::atoi(line_of_file("/proc/sys/kernel/yama/ptrace_scope").c_str())));
