@@ -45,6 +45,15 @@ void check_durations(const CommunicatorOptions& options) {
   check("warn_after", options.warn_after);
 }
 
+// Durations that programs use for "never" are too long for the clock's nanoseconds.
+CommunicatorOptions limited(CommunicatorOptions options) {
+  constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 365 * 100);
+  for (auto* const duration : {&options.init_timeout, &options.timeout, &options.peer_timeout, &options.warn_after}) {
+    *duration = std::min(*duration, kNever);
+  }
+  return options;
+}
+
 void check_membership(int rank, int world_size) {
   if (world_size >= 1 && rank >= 0 && rank < world_size) return;
   throw Error(Status(StatusCode::invalid_argument,
@@ -92,8 +101,9 @@ Work Communicator::Impl::submit_message(const Operation& operation) {
 }
 
 std::shared_ptr<Communicator> Communicator::Impl::make(MeshFactory factory, const std::string& scope, int rank,
-                                                       int size, const CommunicatorOptions& options) {
-  check_durations(options);
+                                                       int size, const CommunicatorOptions& given) {
+  check_durations(given);
+  const CommunicatorOptions options = limited(given);
   Mesh mesh = value_or_throw(factory(scope, rank, size, Deadline::after(options.init_timeout)));
   auto selector = Selector::create(mesh.topology, algorithm_overrides(options));
   if (!selector.ok()) {

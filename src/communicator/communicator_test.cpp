@@ -361,6 +361,26 @@ TEST(CommunicatorErrors, APeerThatLeftIsNamed) {
   EXPECT_NE(status.message().find("has left the group"), std::string::npos) << status.message();
 }
 
+// What programs write for "never" is more than the clock can count.
+TEST(CommunicatorTimeouts, MayBeTheLongestDuration) {
+  static constexpr auto kNever = std::chrono::milliseconds::max();
+  const auto groups = Communicator::create_threads(
+      2, {.init_timeout = kNever, .timeout = kNever, .peer_timeout = kNever, .warn_after = kNever});
+  on_all_ranks(groups, [](Communicator& group) {
+    float value = 1, received = 0;
+    if (group.rank() == 1) std::this_thread::sleep_for(200ms);
+    group.all_reduce(std::span(&value, 1));
+    EXPECT_EQ(value, 2);
+    const Work work = group.submit({.kind = group.rank() == 0 ? OperationKind::recv : OperationKind::send,
+                                    .input = std::span(&value, 1),
+                                    .output = std::span(&received, 1),
+                                    .peer = 1 - group.rank(),
+                                    .timeout = kNever});
+    EXPECT_TRUE(work.wait(Deadline::after(kNever)).ok());
+    EXPECT_EQ(received, group.rank() == 0 ? 2 : 0);
+  });
+}
+
 TEST(CommunicatorErrors, InvalidArgumentsThrowAndLeaveTheGroupUsable) {
   const auto group = Communicator::create_threads(1)[0];
   std::vector<float> data(4);

@@ -27,8 +27,10 @@ class OperationTimer {
   }
   Deadline deadline() {
     const auto started = start();
-    const auto longest = Deadline::Clock::time_point::max() - started;
-    return Deadline::at(started + std::min<Deadline::Duration>(timeout_, longest));
+    // Rounded down, so that the sum does not overflow.
+    const auto longest =
+        std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::time_point::max() - started);
+    return Deadline::at(started + std::min(timeout_, longest));
   }
 
  private:

@@ -18,6 +18,16 @@ class Deadline {
     if (duration > Clock::time_point::max() - now) return Deadline(Clock::time_point::max());
     return Deadline(now + duration);
   }
+  // The same for coarser units, in which a duration may be longer than the clock can count.
+  template <typename Rep, typename Period>
+  static Deadline after(std::chrono::duration<Rep, Period> duration) {
+    const auto now = Clock::now();
+    using Unit = std::chrono::duration<Rep, Period>;
+    if (duration >= std::chrono::duration_cast<Unit>(Clock::time_point::max() - now)) {
+      return Deadline(Clock::time_point::max());
+    }
+    return Deadline(now + std::chrono::duration_cast<Duration>(duration));
+  }
   static Deadline at(Clock::time_point when) { return Deadline(when); }
 
   Clock::time_point when() const { return when_; }
