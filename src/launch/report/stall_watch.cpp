@@ -59,7 +59,7 @@ std::string StallWatch::poll(const std::vector<const record::RecordMemory*>& rec
     const std::lock_guard lock(mutex_);
     if (!message_.empty()) return std::exchange(message_, {});
   }
-  if (!next_dump_.expired()) return {};
+  if (!next_dump_.expired() || dumps_ == kMostDumps) return {};
   std::vector<record::RankRecord> ranks;
   for (const auto* memory : records) {
     record::RankRecord rank = record::read_activity(memory->area());
@@ -69,9 +69,10 @@ std::string StallWatch::poll(const std::vector<const record::RecordMemory*>& rec
   for (const auto& waiting : record::find_waiting(ranks, now_ns)) {
     const std::chrono::nanoseconds waited(now_ns - waiting.since_ns);
     const std::string operation = fmt::format("{} since {}", waiting.name, waiting.since_ns);
-    if (waited < options_.after || operation == last_) continue;
+    if (waited < options_.after || (operation == last_ && waited < 2 * last_waited_)) continue;
     last_ = operation;
-    next_dump_ = Deadline::after(kPause);
+    last_waited_ = waited;
+    next_dump_ = Deadline::after(options_.pause);
     std::string headline =
         fmt::format("{} has run for {:.1f} s {}", waiting.name, static_cast<double>(waited.count()) * 1e-9,
                     waiting.missing.empty() ? "and all ranks of this node have reached it"
@@ -85,7 +86,7 @@ std::string StallWatch::poll(const std::vector<const record::RecordMemory*>& rec
 }
 
 void StallWatch::start(std::string headline, std::vector<RankActivity> ranks) {
-  if (writer_.joinable()) writer_.join();  // kPause ago
+  if (writer_.joinable()) writer_.join();  // it began options_.pause ago
   auto writer = start_thread(
       "writes stacks", [this, headline = std::move(headline), ranks = std::move(ranks), number = dumps_++] {
         const std::string path = fmt::format("{}/lockstep-stall-{}-{}.txt", options_.folder, ::getpid(), number);

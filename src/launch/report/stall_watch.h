@@ -1,8 +1,9 @@
-// Notices that an operation of this node's ranks waits for long, and writes once what they do: first the ranks that are
-// waited for.
+// Notices that an operation of this node's ranks waits for long, and writes what they do: first the ranks that are
+// waited for. It writes again when the operation has waited twice as long, as the ranks warn again: where their threads
+// are then shows whether they move.
 //
 // The stacks are taken by a thread of its own, so that the launcher keeps forwarding output. At most one dump is made
-// for each operation, and one in kPause.
+// in StallOptions::pause, and kMostDumps in all.
 #pragma once
 
 #include <atomic>
@@ -24,11 +25,12 @@ struct StallOptions {
   // As the warning of the ranks themselves (InitOptions::warn_after). LOCKSTEP_STALL_SECONDS; 0: never.
   std::chrono::milliseconds after{10'000};
   std::string folder = {};  // for the files
+  std::chrono::milliseconds pause{300'000};
 };
 
 class StallWatch {
  public:
-  static constexpr std::chrono::seconds kPause{300};
+  static constexpr int kMostDumps = 100;
   // Ranks whose stacks are taken: more than a few are alike.
   static constexpr std::size_t kRanks = 4;
 
@@ -48,7 +50,8 @@ class StallWatch {
   const StallOptions options_;
   Deadline next_ = Deadline::after(Deadline::Duration::zero());
   Deadline next_dump_ = Deadline::after(Deadline::Duration::zero());
-  std::string last_;  // the operation that was dumped last
+  std::string last_;                         // the operation that was dumped last
+  std::chrono::nanoseconds last_waited_{0};  // and how long it had waited then
   int dumps_ = 0;
   std::thread writer_;
   std::atomic<bool> cancel_{false};
