@@ -7,7 +7,7 @@
 
 #include "cli/command.h"
 #include "doctor/doctor.h"
-#include "launch/options/endpoint.h"
+#include "doctor/host_list.h"
 
 namespace lockstep::cli {
 namespace {
@@ -25,7 +25,7 @@ int run_doctor(const DoctorCommandOptions& options) {
   doctor::DoctorOptions wanted{.ranks_per_host = options.ranks,
                                .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout * 1e3))};
   if (!options.hosts.empty()) {
-    auto hosts = launch::parse_endpoints(options.hosts, kDefaultPort);
+    auto hosts = doctor::parse_host_list(options.hosts, kDefaultPort);
     if (!hosts.ok()) {
       fmt::print(stderr, "lockstep doctor: --hosts: {}\n", hosts.status().message());
       return 2;
@@ -46,8 +46,8 @@ void add_doctor_command(CLI::App& app, Action& chosen) {
   const auto options = std::make_shared<DoctorCommandOptions>();
   command
       ->add_option("--hosts", options->hosts,
-                   "All hosts of the job, separated by commas; run the same command on each of them. The port is 29400 "
-                   "unless given")
+                   "All hosts of the job, separated by commas, or ranges as gpu[1-4]; run the same command on each of "
+                   "them. The port is 29400 unless given")
       ->type_name("HOST[:PORT],...");
   command->add_option("--nproc-per-node", options->ranks, "Ranks on each host")
       ->check(CLI::PositiveNumber)

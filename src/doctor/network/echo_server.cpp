@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/start_thread.h"
+
 namespace lockstep::doctor {
 namespace {
 
@@ -37,27 +39,48 @@ Result<std::unique_ptr<EchoServer>> EchoServer::start(const SocketAddress& addre
     for (int from = 0; from < hosts; ++from) identities.push_back(measurement_identity(from, self));
     rules.keys = LinkKeyRing(secret, identities);
   }
-  return std::unique_ptr<EchoServer>(new EchoServer(*std::move(listener), bound->to_string(), std::move(rules)));
+  std::unique_ptr<EchoServer> server(new EchoServer(*std::move(listener), bound->to_string(), std::move(rules),
+                                                    static_cast<std::size_t>(hosts) + kStrangers));
+  auto thread = start_thread("answers measurements", [raw = server.get()] { raw->run(); });
+  if (!thread.ok()) return thread.status();
+  server->thread_ = *std::move(thread);
+  return server;
 }
 
-EchoServer::EchoServer(UniqueFd listener, std::string address, AcceptRules rules)
-    : listener_(std::move(listener)),
-      address_(std::move(address)),
-      rules_(std::move(rules)),
-      thread_([this] { run(); }) {}
+EchoServer::EchoServer(UniqueFd listener, std::string address, AcceptRules rules, std::size_t most)
+    : listener_(std::move(listener)), address_(std::move(address)), rules_(std::move(rules)), most_connections_(most) {}
 
 EchoServer::~EchoServer() {
   stopping_ = true;
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void EchoServer::run() {
   while (!stopping_) {
+    std::erase_if(connections_, [](Connection& connection) {
+      if (!*connection.ended) return false;
+      connection.thread.join();
+      return true;
+    });
+    if (connections_.size() >= most_connections_) {
+      std::this_thread::sleep_for(kTick);
+      continue;
+    }
     auto connection = accept_from(listener_.get(), Deadline::after(kTick));
-    if (!connection.ok()) continue;
-    connections_.emplace_back([this, fd = connection->release()] { serve(UniqueFd(fd)); });
+    if (connection.ok()) begin(*std::move(connection));
   }
-  for (std::thread& connection : connections_) connection.join();
+  for (Connection& connection : connections_) connection.thread.join();
+}
+
+// Without a thread for it, the connection is closed: the other host reports that.
+void EchoServer::begin(UniqueFd connection) {
+  const auto ended = std::make_shared<std::atomic<bool>>(false);
+  const auto shared = std::make_shared<UniqueFd>(std::move(connection));
+  auto thread = start_thread("answers one host", [this, shared, ended] {
+    serve(std::move(*shared));
+    *ended = true;
+  });
+  if (thread.ok()) connections_.push_back({*std::move(thread), ended});
 }
 
 bool EchoServer::accept_handshake(ChannelAcceptor& acceptor) const {

@@ -1,6 +1,7 @@
 // Answers the measurements of other hosts, at a port that the kernel chooses, as ranks accept connections.
 //
 // A connection passes the handshake of a data link, so that it is authenticated, and encrypted as collectives are.
+// At most as many connections as there are hosts, and kStrangers more, are served at the same time; others wait.
 // Then the other host sends requests of 16 bytes (a kind and a length):
 //   clock:  answered with the times at which the request arrived and at which the answer was sent
 //   data:   `length` bytes follow; answered with one byte when they have arrived
@@ -29,6 +30,7 @@ struct ClockAnswer {  // nanoseconds of CLOCK_REALTIME
   std::int64_t received = 0;
   std::int64_t sent = 0;
 };
+inline constexpr std::size_t kStrangers = 32;
 inline constexpr std::uint64_t kLargestData = std::uint64_t{256} << 20;
 
 std::int64_t wall_clock_ns();
@@ -48,8 +50,13 @@ class EchoServer {
   const std::string& address() const { return address_; }
 
  private:
-  EchoServer(UniqueFd listener, std::string address, AcceptRules rules);
+  struct Connection {
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> ended;
+  };
+  EchoServer(UniqueFd listener, std::string address, AcceptRules rules, std::size_t most);
   void run();
+  void begin(UniqueFd connection);
   void serve(UniqueFd connection);
   bool accept_handshake(ChannelAcceptor& acceptor) const;
   // False once the connection has ended, or this does.
@@ -58,8 +65,9 @@ class EchoServer {
   const UniqueFd listener_;
   const std::string address_;
   const AcceptRules rules_;
+  const std::size_t most_connections_;
   std::atomic<bool> stopping_{false};
-  std::vector<std::thread> connections_;  // owned by thread_
+  std::vector<Connection> connections_;  // owned by thread_
   std::thread thread_;
 };
 

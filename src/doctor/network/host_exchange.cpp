@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <optional>
 
 #include "base/host_name.h"
 #include "base/net/resolve.h"
+#include "base/start_thread.h"
 #include "doctor/network/measure.h"
 #include "rendezvous/network_interface.h"
 #include "store/tcp/tcp_store.h"
@@ -24,6 +27,7 @@ constexpr seconds kCall{5};          // of a store
 constexpr seconds kAfterwards{5};    // how long to try a host that is known to have come
 constexpr seconds kMeasurement{10};  // of one link
 constexpr seconds kReports{60};
+constexpr int kMostThreads = 256;  // they mostly wait
 
 // Keys: KIND/INDEX of the host.
 constexpr const char* kPresent = "doctor/present/";
@@ -173,11 +177,19 @@ LinkReport HostExchange::examine(int other) {
 std::vector<LinkReport> HostExchange::measure() {
   const auto count = static_cast<int>(options_.hosts.size());
   std::vector<LinkReport> links(static_cast<std::size_t>(count));
+  std::atomic<int> next{0};
+  const auto work = [&] {
+    for (int other = next++; other < count; other = next++) {
+      if (other != self()) links[static_cast<std::size_t>(other)] = examine(other);
+    }
+  };
   std::vector<std::thread> threads;
-  for (int other = 0; other < count; ++other) {
-    if (other == self()) continue;
-    threads.emplace_back([this, other, &links] { links[static_cast<std::size_t>(other)] = examine(other); });
+  while (static_cast<int>(threads.size()) + 1 < std::min(count - 1, kMostThreads)) {
+    auto thread = start_thread("measures links", work);
+    if (!thread.ok()) break;  // the others take more time
+    threads.push_back(*std::move(thread));
   }
+  work();
   for (std::thread& thread : threads) thread.join();
   links.erase(links.begin() + self());
   return links;
