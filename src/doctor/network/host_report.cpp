@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "doctor/json.h"
 
 namespace lockstep::doctor {
@@ -43,6 +45,9 @@ Result<HostReport> parse_host_report(const std::string& text) {
                               .clock_offset_seconds = row.at("clock_offset_seconds").get<double>(),
                               .clock_error_seconds = number(row, "clock_error_seconds")});
     }
+    // Only what it measured itself: the other end is checked where it is used.
+    const auto own = [&](const LinkReport& link) { return link.from == report.index; };
+    if (!std::all_of(report.links.begin(), report.links.end(), own)) return damaged();
     return report;
   } catch (const nlohmann::json::exception&) {  // a member is missing or of another type
     return damaged();

@@ -115,6 +115,9 @@ TEST(HostReport, DamagedOnesAreRefused) {
                            "{\"index\": 1, \"host\": \"a\", \"checks\": [{\"level_number\": 9}], \"links\": []}"}) {
     EXPECT_EQ(parse_host_report(text).status().code(), StatusCode::protocol_error) << text;
   }
+  HostReport report = good_reports()[1];
+  report.links[0].from = 999;
+  EXPECT_FALSE(parse_host_report(to_json_text(report)).ok()) << "a link of another host";
 }
 
 TEST(LinkTable, HasARowAndAColumnForEachHost) {
