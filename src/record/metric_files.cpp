@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <system_error>
 #include <vector>
@@ -51,24 +52,76 @@ Status cannot_write(const std::string& path, int error) {
                 fmt::format("metrics cannot be written to '{}': {}", path, errno_text(error)));
 }
 
+// While one exists, a write beyond the limit on the size of files fails with EFBIG and does not end the process. The
+// kernel sends SIGXFSZ to the thread that writes.
+class SizeSignalBlocked {
+ public:
+  SizeSignalBlocked() {
+    ::sigemptyset(&signal_);
+    ::sigaddset(&signal_, SIGXFSZ);
+    sigset_t pending;
+    was_pending_ = ::sigpending(&pending) == 0 && ::sigismember(&pending, SIGXFSZ) == 1;
+    ::pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~SizeSignalBlocked() {
+    const timespec now{};
+    if (!was_pending_) ::sigtimedwait(&signal_, nullptr, &now);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SizeSignalBlocked(const SizeSignalBlocked&) = delete;
+  SizeSignalBlocked& operator=(const SizeSignalBlocked&) = delete;
+
+ private:
+  sigset_t signal_{}, before_{};
+  bool was_pending_ = false;
+};
+
 }  // namespace
 
-Result<GrowingFile> GrowingFile::open(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+Result<GrowingFile> GrowingFile::open(const std::string& path, bool lines) {
+  // Readable to find the end of the last line; a file that may only be written is continued as it is.
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (!fd.valid() && errno == EACCES) fd.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!fd.valid()) return cannot_write(path, errno);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return cannot_write(path, errno);
-  return GrowingFile(path, std::move(fd), static_cast<std::uint64_t>(info.st_size));
+  GrowingFile file(path, std::move(fd), static_cast<std::uint64_t>(info.st_size));
+  if (lines && S_ISREG(info.st_mode)) LOCKSTEP_RETURN_IF_ERROR(file.cut_to_lines());
+  return file;
+}
+
+Status GrowingFile::cut_to_lines() {
+  constexpr std::uint64_t kLongestLine = 4096;
+  std::string end(std::min(size_, kLongestLine), '\0');
+  const std::uint64_t begin = size_ - end.size();
+  const ssize_t got = ::pread(fd_.get(), end.data(), end.size(), static_cast<off_t>(begin));
+  if (got != static_cast<ssize_t>(end.size()) || end.empty() || end.back() == '\n') return {};
+  const std::size_t last = end.rfind('\n');
+  if (last == std::string::npos && begin > 0) return append("\n");  // no line of ours: it is left alone
+  const std::uint64_t whole = last == std::string::npos ? 0 : begin + last + 1;
+  removed_ = size_ - whole;
+  size_ = whole;
+  partial_ = true;
+  return remove_part();
+}
+
+Status GrowingFile::remove_part() {
+  if (!partial_) return {};
+  if (::ftruncate(fd_.get(), static_cast<off_t>(size_)) != 0) return cannot_write(path_, errno);
+  partial_ = false;
+  return {};
 }
 
 Status GrowingFile::append(std::string_view data) {
+  const SizeSignalBlocked blocked;
+  LOCKSTEP_RETURN_IF_ERROR(remove_part());
   for (std::size_t sent = 0; sent < data.size();) {
     const ssize_t written = ::write(fd_.get(), data.data() + sent, data.size() - sent);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int error = errno;
-      // If this fails too, the file ends with a part of a record.
-      if (sent > 0 && ::ftruncate(fd_.get(), static_cast<off_t>(size_)) != 0) size_ += sent;
+      partial_ = sent > 0;
+      static_cast<void>(remove_part());  // tried again before the next record
       return cannot_write(path_, error);
     }
     sent += static_cast<std::size_t>(written);
@@ -82,9 +135,9 @@ Result<std::unique_ptr<MetricFiles>> MetricFiles::open(const std::string& folder
   std::filesystem::create_directories(folder, error);
   if (error) return cannot_write(folder, error.value());
   const std::int64_t now = wall_clock_ns() / 1'000'000'000;
-  auto csv = GrowingFile::open(folder + "/metrics.csv");
+  auto csv = GrowingFile::open(folder + "/metrics.csv", true);
   if (!csv.ok()) return csv.status();
-  auto json = GrowingFile::open(folder + "/metrics.jsonl");
+  auto json = GrowingFile::open(folder + "/metrics.jsonl", true);
   if (!json.ok()) return json.status();
   auto events =
       GrowingFile::open(fmt::format("{}/events.out.tfevents.{:010}.{}.{}", folder, now, host_name(), ::getpid()));
@@ -92,6 +145,12 @@ Result<std::unique_ptr<MetricFiles>> MetricFiles::open(const std::string& folder
   std::unique_ptr<MetricFiles> files(new MetricFiles({*std::move(csv), *std::move(json), *std::move(events)}));
   for (const std::size_t file : {kCsv, kEvents}) {
     if (const Status begun = files->begin(file); !begun.ok()) return begun;
+  }
+  for (const GrowingFile& file : files->files_) {
+    if (file.removed() == 0) continue;
+    files->trouble_ += fmt::format(
+        "{}'{}' ended with a part of a line, which was removed: the job before was killed, or its disk was full",
+        files->trouble_.empty() ? "" : "; ", file.path());
   }
   return files;
 }

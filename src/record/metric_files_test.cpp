@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 
 #include <cmath>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -105,6 +104,20 @@ TEST(MetricFiles, AreContinuedByTheNextJob) {
             "1700000000.250,1,0,loss,1,1,1,1\n");
 }
 
+TEST(MetricFiles, ThatACrashHasCutOffAreContinuedAfterTheirLastWholeLine) {
+  const Folder folder;
+  const std::string header = "time,step,generation,name,mean,min,max,values\n";
+  std::ofstream(folder.path() + "/metrics.csv") << header << "1.000,1,0,loss,1,1,1,1\n1.000,2,0,lo";
+  std::ofstream(folder.path() + "/metrics.jsonl") << "{\"time\":1.0";
+  auto files = MetricFiles::open(folder.path());
+  ASSERT_TRUE(files.ok()) << files.status().message();
+  EXPECT_THAT((*files)->take_trouble(), HasSubstr("metrics.csv' ended with a part of a line, which was removed"));
+  const MetricPoint one = point("loss", 3, 1);
+  (*files)->write(std::span(&one, 1));
+  EXPECT_EQ(folder.content("metrics.csv"), header + "1.000,1,0,loss,1,1,1,1\n1700000000.250,3,0,loss,1,1,1,1\n");
+  EXPECT_THAT(folder.content("metrics.jsonl"), StartsWith("{\"time\":1700000000.250,"));
+}
+
 // Event files contain a session log with the status START: field 7, two bytes, field 1, value 1.
 TEST(MetricFiles, TellTensorBoardOnceOfStepsThatAreRepeated) {
   const Folder folder;
@@ -152,7 +165,6 @@ TEST(MetricFiles, OnAFullDiskWarnOnceAndKeepWholeRecords) {
   ASSERT_TRUE(files.ok());
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit full{.rlim_cur = 1000, .rlim_max = before.rlim_max};
   ::setrlimit(RLIMIT_FSIZE, &full);
   int warnings = 0;
@@ -166,7 +178,6 @@ TEST(MetricFiles, OnAFullDiskWarnOnceAndKeepWholeRecords) {
     EXPECT_THAT(trouble, HasSubstr("File too large (EFBIG); the training continues"));
   }
   ::setrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, handler);
   EXPECT_EQ(warnings, 1);
   const MetricPoint last = point("loss", 100, 0.5);
   (*files)->write(std::span(&last, 1));

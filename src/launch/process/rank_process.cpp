@@ -68,9 +68,8 @@ class CoreSet {
 };
 
 void reset_signals() {
-  // Signals that were ignored when the launcher started stay ignored (nohup), except SIGPIPE, which the launcher
-  // ignores.
-  ::signal(SIGPIPE, SIG_DFL);
+  // Signals that were ignored when the launcher started stay ignored (nohup), except those that the launcher ignores.
+  for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_DFL);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction action {};
     if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) ::signal(signal, SIG_DFL);

@@ -41,13 +41,13 @@ StopSignals::StopSignals() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   g_first_ns = 0;
   g_impatient = false;
   g_event = event_.get();
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ}) {
     struct sigaction before {};
     ::sigaction(signal, nullptr, &before);
     if (before.sa_handler == SIG_IGN) continue;
     saved_.push_back({signal, before});
     struct sigaction action {};
-    action.sa_handler = signal == SIGPIPE ? SIG_IGN : on_signal;
+    action.sa_handler = signal == SIGPIPE || signal == SIGXFSZ ? SIG_IGN : on_signal;
     action.sa_flags = SA_RESTART;
     ::sigaction(signal, &action, nullptr);
   }

@@ -8,8 +8,9 @@
 
 namespace lockstep::launch {
 
-// While one exists (there can only be one), these signals are counted instead of ending the process; SIGPIPE is
-// ignored. Signals that were ignored before (nohup) stay ignored. The destructor restores the previous handlers.
+// While one exists (there can only be one), these signals are counted instead of ending the process. SIGPIPE is
+// ignored, and SIGXFSZ, so that a log file at the limit of its size is an error. Signals that were ignored before
+// (nohup) stay ignored. The destructor restores the previous handlers.
 class StopSignals {
  public:
   StopSignals();
