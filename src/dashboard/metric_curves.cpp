@@ -26,7 +26,14 @@ void MetricCurves::add(const std::vector<record::RecordedMetric>& metrics, std::
       metric.pending.clear();
       metric.shown.reset();
     }
-    if (value.generation < metric.generation || (metric.shown && value.step <= *metric.shown)) continue;
+    if (value.generation < metric.generation) continue;
+    if (metric.shown && value.step < *metric.shown && tick - metric.forward_tick > kPatience) {
+      // No rank is ahead any more: the program counts these steps from the beginning again, in each epoch for example.
+      metric.pending.clear();
+      metric.shown.reset();
+    }
+    if (metric.shown && value.step <= *metric.shown) continue;  // of a rank that is late
+    metric.forward_tick = tick;
     Mean& mean = metric.pending[value.step];
     if (mean.ranks == 0) mean.tick = tick;
     mean.sum += value.value;

@@ -18,7 +18,8 @@ class MetricCurves {
   // The metric that tells how much of the training is done, from 0 to 1.
   static constexpr const char* kProgress = "progress";
 
-  // What one rank has logged since the last call, oldest first.
+  // What one rank has logged since the last call, oldest first. A metric whose steps start again at a lower number
+  // replaces its points from there on, kPatience samples after the last higher one.
   void add(const std::vector<record::RecordedMetric>& metrics, std::uint64_t tick);
   // All ranks were read. Appends the steps that are complete: those which a metric has left behind by two steps, so
   // that no rank can still log it, and those that have been waiting for kPatience samples.
@@ -43,6 +44,7 @@ class MetricCurves {
     std::map<std::int64_t, Mean> pending;  // by step
     std::optional<std::int64_t> shown;     // the last step on the curve
     std::uint32_t generation = 0;
+    std::uint64_t forward_tick = 0;  // of the last value beyond `shown`
   };
   void show(Curve& curve, Metric& metric, std::int64_t step, const Mean& mean, std::uint64_t tick);
 

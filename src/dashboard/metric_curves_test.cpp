@@ -62,6 +62,20 @@ TEST(MetricCurves, ReplacesStepsThatARestartRepeats) {
   EXPECT_EQ(curves[0].points()[0].y, 5);
 }
 
+TEST(MetricCurves, FollowsStepsThatStartAgainInEachEpoch) {
+  MetricCurves metrics;
+  std::vector<Curve> curves;
+  for (int step = 1; step <= 10; ++step) metrics.add({value("loss", step, 1)}, 1);
+  metrics.finish_sample(curves, 9);
+  metrics.add({value("loss", 10, 2)}, 10);
+  metrics.finish_sample(curves, 19);
+  EXPECT_EQ(curves[0].latest()->y, 1) << "of a rank that is late";
+  metrics.add({value("loss", 1, 5), value("loss", 2, 6)}, 20);
+  metrics.finish_sample(curves, 29);
+  ASSERT_EQ(curves[0].points().size(), 2U);
+  EXPECT_EQ(curves[0].latest()->y, 6);
+}
+
 TEST(MetricCurves, LimitsTheirNumber) {
   MetricCurves metrics;
   std::vector<Curve> curves;
