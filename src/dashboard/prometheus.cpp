@@ -2,22 +2,31 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <string_view>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace lockstep::dashboard {
 namespace {
 
+// The format is UTF-8, with three characters escaped.
 std::string label_value(std::string_view text) {
   std::string value;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') value += '\\';
-    if (c == '\n') {
+  while (!text.empty()) {
+    const std::size_t size = utf8_character(text);
+    const std::string_view character = text.substr(0, std::max<std::size_t>(size, 1));
+    if (character == "\\" || character == "\"") value += '\\';
+    if (character == "\n") {
       value += "\\n";
+    } else if (size == 0) {
+      value += "\xEF\xBF\xBD";
     } else {
-      value += c;
+      value += character;
     }
+    text.remove_prefix(character.size());
   }
   return value;
 }

@@ -49,6 +49,12 @@ TEST(Prometheus, HasJobRanksAndStraggler) {
   EXPECT_THAT(text, Not(HasSubstr("phase=\"forward\""))) << "it has no time";
 }
 
+TEST(Prometheus, ReplacesTextThatIsNotUtf8) {
+  JobState state = job();
+  state.facts.run_id = "m\xfcll \xc3\xbc";
+  EXPECT_THAT(prometheus_text(state), HasSubstr("run_id=\"m\xEF\xBF\xBDll \xc3\xbc\""));
+}
+
 // A curve that is full keeps only some of its points.
 TEST(Prometheus, HasTheLatestValueOfAMetric) {
   JobState state = job();
