@@ -75,7 +75,8 @@ void lead(Communicator& group, std::chrono::milliseconds timeout, bool wait_all_
 void follow(Communicator& group, std::chrono::milliseconds timeout) {
   send(group, std::make_shared<Arrival>(), 0);
   auto answer = std::make_shared<Answer>();
-  const Status status = receive(group, answer, 0).wait(Deadline::after(timeout + kAnswerGrace));
+  const auto longest = std::min(timeout, std::chrono::milliseconds::max() - kAnswerGrace);
+  const Status status = receive(group, answer, 0).wait(Deadline::after(longest + kAnswerGrace));
   if (status.code() == StatusCode::timed_out && group.health().ok()) {
     throw Error(
         Status(StatusCode::timed_out,
