@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "record/metric_names.h"
 #include "record/recorder.h"
@@ -42,7 +43,10 @@ void Progress::move_to(std::int64_t done, std::initializer_list<Metric> metrics)
   done_ = done;
   for (const Metric& metric : metrics) {
     const auto [found, is_new] = averages_.try_emplace(record::stored_metric_name(metric.name), metric.value);
-    if (!is_new) found->second += kNewest * (metric.value - found->second);
+    if (is_new) continue;
+    // What is not a number is shown, and does not spoil the average of what follows.
+    const double change = metric.value - found->second;
+    found->second = std::isfinite(change) ? found->second + kNewest * change : metric.value;
   }
   const bool complete = options_.total > 0 && done_ >= options_.total;
   if (!complete) finished_ = false;

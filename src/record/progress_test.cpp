@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -42,6 +43,13 @@ TEST(Progress, WritesLinesToAFile) {
   EXPECT_THAT(file.text(), MatchesRegex("epoch 1/2:   5 %  loss 0.5000  [0-9]+ samples/s  [0-9]+ s left\n"
                                         "epoch 1/2: 100 %  loss 0.5000  [0-9]+ samples/s  0 s left\n"));
   EXPECT_EQ(progress.done(), 200);
+}
+
+TEST(Progress, RecoversFromAValueThatIsNotANumber) {
+  const File file;
+  Progress progress("x", {.total = 4, .rank = 0, .file = file.get(), .line_every = {}});
+  for (const double loss : {0.5, std::nan(""), HUGE_VAL, 0.25}) progress.advance(1, {{"loss", loss}});
+  EXPECT_THAT(file.text(), MatchesRegex(".*loss 0.5000.*\n.*loss nan.*\n.*loss inf.*\n.*loss 0.2500.*\n"));
 }
 
 TEST(Progress, OtherRanksAreSilent) {
