@@ -119,9 +119,9 @@ std::vector<std::string> find_torch(const System& system) {
 
 }  // namespace
 
-std::string ask_in_child(const std::function<std::string()>& ask, Deadline deadline) {
+std::optional<std::string> ask_in_child(const std::function<std::string()>& ask, Deadline deadline) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return std::nullopt;
   const UniqueFd read_end(ends[0]);
   UniqueFd write_end(ends[1]);
   const pid_t child = ::fork();
@@ -130,12 +130,12 @@ std::string ask_in_child(const std::function<std::string()>& ask, Deadline deadl
     const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
     ::dup2(nowhere, STDOUT_FILENO);
     ::dup2(nowhere, STDERR_FILENO);
-    const std::string answer = ask();
+    const std::string answer = ask() + '\0';  // it is complete
     const ssize_t written = ::write(write_end.get(), answer.data(), answer.size());
     ::_exit(written < 0 ? 1 : 0);
   }
   write_end.reset();
-  if (child < 0) return {};
+  if (child < 0) return std::nullopt;
   std::string answer;
   std::array<char, 4096> block{};
   while (wait_ready(read_end.get(), POLLIN, deadline).ok()) {
@@ -145,12 +145,16 @@ std::string ask_in_child(const std::function<std::string()>& ask, Deadline deadl
   }
   ::kill(child, SIGKILL);  // it has answered, or never will
   ::waitpid(child, nullptr, 0);
+  if (!answer.ends_with('\0')) return std::nullopt;
+  answer.pop_back();
   return answer;
 }
 
 Libraries find_libraries(const System& system) {
   Libraries libraries{.torch = find_torch(system)};
-  const std::string blas = ask_in_child(ask_blas, Deadline::after(kPatience));
+  const auto answer = ask_in_child(ask_blas, Deadline::after(kPatience));
+  libraries.blas.broken = !answer;
+  const std::string blas = answer.value_or("");
   if (const std::size_t space = blas.find(' '); space != std::string::npos) {
     libraries.blas.gigaflops = std::strtod(blas.c_str(), nullptr);
     std::string path = blas.substr(space + 1);
@@ -159,11 +163,13 @@ Libraries find_libraries(const System& system) {
     libraries.blas.path = path;
   }
   for (const char* name : {"libmpi.so.40", "libmpi.so.12", "libmpich.so.12"}) {
-    std::string version = ask_in_child([name] { return ask_mpi(name); }, Deadline::after(kPatience));
+    std::string version = ask_in_child([name] { return ask_mpi(name); }, Deadline::after(kPatience))
+                              .value_or(fmt::format("{}, which crashed or did not answer", name));
     const bool known = std::find(libraries.mpi.begin(), libraries.mpi.end(), version) != libraries.mpi.end();
     if (!version.empty() && !known) libraries.mpi.push_back(std::move(version));
   }
-  libraries.nccl = ask_in_child(ask_nccl, Deadline::after(kPatience));
+  libraries.nccl =
+      ask_in_child(ask_nccl, Deadline::after(kPatience)).value_or("libnccl.so.2, which crashed or did not answer");
   return libraries;
 }
 
@@ -171,6 +177,10 @@ Finding judge_blas(const Blas& blas) {
   constexpr const char* kUseOpenBlas =
       "matrix products on the CPU are about 20 times as fast with OpenBLAS: apt-get install libopenblas0-pthread (then "
       "`update-alternatives --display libblas.so.3-x86_64-linux-gnu` names it)";
+  if (blas.broken) {
+    return yellow("BLAS", "libblas.so.3 crashed, or multiplied no two 512 x 512 matrices within 10 s",
+                  "programs that use it would, too: install another one (apt-get install libopenblas0-pthread)");
+  }
   if (blas.path.empty()) {
     return green("BLAS", "there is no libblas.so.3; a LibTorch with its own BLAS does not need it");
   }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,9 @@
 namespace lockstep::doctor {
 
 struct Blas {
-  std::string path;      // of libblas.so.3 after all links; empty: not found
-  double gigaflops = 0;  // of a product of two 512 x 512 matrices of floats, by all threads; 0: not measured
+  std::string path = {};  // of libblas.so.3 after all links; empty: not found
+  bool broken = false;    // it crashed or did not answer when it was asked
+  double gigaflops = 0;   // of a product of two 512 x 512 matrices of floats, by all threads; 0: not measured
 };
 
 struct Libraries {
@@ -31,7 +33,7 @@ Libraries find_libraries(const System& system);
 Finding judge_blas(const Blas& blas);
 std::vector<Finding> judge_libraries(const Libraries& libraries);
 
-// What `ask` returns, called in a child process; empty if it crashes or takes longer.
-std::string ask_in_child(const std::function<std::string()>& ask, Deadline deadline);
+// What `ask` returns, called in a child process; nothing if it crashes or takes longer.
+std::optional<std::string> ask_in_child(const std::function<std::string()>& ask, Deadline deadline);
 
 }  // namespace lockstep::doctor

@@ -143,6 +143,7 @@ TEST(Libraries, TheReferenceBlasIsToldFromOpenBlas) {
             Level::yellow);
   EXPECT_EQ(judge_blas({.path = "/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3"}).level, Level::green);
   EXPECT_EQ(judge_blas({}).level, Level::green);
+  EXPECT_EQ(judge_blas({.broken = true}).level, Level::yellow);
 }
 
 TEST(Libraries, AChildThatCrashesOrHangsIsNoAnswer) {
@@ -154,13 +155,13 @@ TEST(Libraries, AChildThatCrashesOrHangsIsNoAnswer) {
                   return "never";
                 },
                 deadline),
-            "");
+            std::nullopt);
   EXPECT_EQ(ask_in_child(
                 []() -> std::string {
                   while (true) ::raise(SIGSTOP);
                 },
                 Deadline::after(std::chrono::milliseconds(50))),
-            "");
+            std::nullopt);
 }
 
 TEST(SecretCheck, AMissingOrWeakSecretIsNamedButNeverPrinted) {
