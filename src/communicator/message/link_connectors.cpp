@@ -36,8 +36,8 @@ std::optional<LinkConnectors::NotStarted> LinkConnectors::start(const std::funct
     if (threads_.contains(rank) || !wanted(rank)) continue;
     auto& time = times_[rank];
     if (!time) time.emplace(kFirstAttempt, kLongestAttempt);
-    auto thread = start_thread("connects to a peer for messages",
-                               [this, rank, limit = time->next()] { attempt_(rank, limit); });
+    auto thread =
+        start_thread("connects to a peer for messages", [this, rank, limit = time->next()] { attempt_(rank, limit); });
     if (!thread.ok()) {
       again_ = now + kThreadPause;
       return NotStarted{rank, thread.status().message()};
