@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Clock = Deadline::Clock;
 
-OpDescriptor operation(std::uint64_t sequence, OperationKind kind = OperationKind::all_reduce) {
+OpDescriptor outer(std::uint64_t sequence, OperationKind kind = OperationKind::all_reduce) {
   return {.sequence = sequence, .kind = kind, .dtype = DType::f32, .count = 10};
 }
 
@@ -43,10 +43,10 @@ class OuterOperationsTest : public ::testing::Test {
 };
 
 TEST_F(OuterOperationsTest, ADeadlineNamesTheRanksThatAreMissing) {
-  for (std::size_t rank = 0; rank < 3; ++rank) outer_[rank]->completed(operation(1));
+  for (std::size_t rank = 0; rank < 3; ++rank) outer_[rank]->completed(outer(1));
   Status of_rank_0;
-  std::thread other([&] { of_rank_0 = waits(0, operation(2), milliseconds(300)); });
-  const Status of_rank_1 = waits(1, operation(2), milliseconds(300));
+  std::thread other([&] { of_rank_0 = waits(0, outer(2), milliseconds(300)); });
+  const Status of_rank_1 = waits(1, outer(2), milliseconds(300));
   other.join();
   for (const Status& status : {of_rank_0, of_rank_1}) {
     EXPECT_EQ(status.code(), StatusCode::timed_out);
@@ -58,24 +58,24 @@ TEST_F(OuterOperationsTest, ADeadlineNamesTheRanksThatAreMissing) {
 
 TEST_F(OuterOperationsTest, AShortDeadlineDoesNotBlameARankThatWaitsToo) {
   Status of_rank_0;
-  std::thread other([&] { of_rank_0 = waits(0, operation(1), milliseconds(1)); });
-  const Status of_rank_1 = waits(1, operation(1), milliseconds(1));
+  std::thread other([&] { of_rank_0 = waits(0, outer(1), milliseconds(1)); });
+  const Status of_rank_1 = waits(1, outer(1), milliseconds(1));
   other.join();
   EXPECT_THAT(of_rank_0.message(), AllOf(HasSubstr("rank 2 ("), Not(HasSubstr("rank 1 ("))));
   EXPECT_THAT(of_rank_1.message(), AllOf(HasSubstr("rank 2 ("), Not(HasSubstr("rank 0 ("))));
 }
 
 TEST_F(OuterOperationsTest, IfAllRanksHaveReachedItTheEngineIsToBlame) {
-  outer_[0]->completed(operation(1));
-  outer_[2]->completed(operation(1));
-  EXPECT_THAT(waits(1, operation(1), milliseconds(200)).message(),
+  outer_[0]->completed(outer(1));
+  outer_[2]->completed(outer(1));
+  EXPECT_THAT(waits(1, outer(1), milliseconds(200)).message(),
               HasSubstr("all ranks have reached this operation, but it did not complete"));
 }
 
 TEST_F(OuterOperationsTest, RanksThatWaitInDifferentOperationsFindOut) {
   Status of_rank_0;
-  std::thread other([&] { of_rank_0 = waits(0, operation(1), kLong); });
-  const Status of_rank_1 = waits(1, operation(1, OperationKind::broadcast), kLong);
+  std::thread other([&] { of_rank_0 = waits(0, outer(1), kLong); });
+  const Status of_rank_1 = waits(1, outer(1, OperationKind::broadcast), kLong);
   other.join();
   for (const Status& status : {of_rank_0, of_rank_1}) {
     EXPECT_EQ(status.code(), StatusCode::mismatch);
@@ -84,10 +84,10 @@ TEST_F(OuterOperationsTest, RanksThatWaitInDifferentOperationsFindOut) {
 }
 
 TEST_F(OuterOperationsTest, ARankThatCompletedAnotherOperationFindsOutWhileItIsIdle) {
-  outer_[0]->completed(operation(1, OperationKind::broadcast));  // the root of a broadcast waits for nobody
+  outer_[0]->completed(outer(1, OperationKind::broadcast));  // the root of a broadcast waits for nobody
   EXPECT_TRUE(outer_[0]->look(std::nullopt).ok());
   Status of_rank_1;
-  std::thread other([&] { of_rank_1 = waits(1, operation(1), milliseconds(1000)); });
+  std::thread other([&] { of_rank_1 = waits(1, outer(1), milliseconds(1000)); });
   Status found;
   const Deadline end = Deadline::after(std::chrono::seconds(5));
   while (found.ok() && !end.expired()) found = outer_[0]->look(std::nullopt);
@@ -97,11 +97,11 @@ TEST_F(OuterOperationsTest, ARankThatCompletedAnotherOperationFindsOutWhileItIsI
 }
 
 TEST_F(OuterOperationsTest, ARankThatHasLeftIsNamedAtOnce) {
-  outer_[2]->completed(operation(1));
+  outer_[2]->completed(outer(1));
   outer_[2]->leave();
-  outer_[0]->completed(operation(1));
+  outer_[0]->completed(outer(1));
   const auto before = Clock::now();
-  const Status status = waits(0, operation(2), kLong);
+  const Status status = waits(0, outer(2), kLong);
   EXPECT_EQ(status.code(), StatusCode::peer_lost);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("rank 2 ("), HasSubstr("has left the group"), HasSubstr("#1")));
   EXPECT_LT(Clock::now() - before, std::chrono::seconds(1));
@@ -109,11 +109,11 @@ TEST_F(OuterOperationsTest, ARankThatHasLeftIsNamedAtOnce) {
 
 TEST_F(OuterOperationsTest, ARankThatOnlyComesLateIsNoMismatch) {
   Status of_rank_1;
-  std::thread other([&] { of_rank_1 = waits(1, operation(1), milliseconds(500)); });
+  std::thread other([&] { of_rank_1 = waits(1, outer(1), milliseconds(500)); });
   const Deadline end = Deadline::after(milliseconds(300));
   while (!end.expired()) EXPECT_TRUE(outer_[0]->look(std::nullopt).ok());
-  outer_[0]->completed(operation(1));
-  EXPECT_TRUE(outer_[0]->look({{operation(2), Clock::now() - milliseconds(200), Deadline::after(kLong)}}).ok());
+  outer_[0]->completed(outer(1));
+  EXPECT_TRUE(outer_[0]->look({{outer(2), Clock::now() - milliseconds(200), Deadline::after(kLong)}}).ok());
   other.join();
 }
 
