@@ -250,11 +250,14 @@ void GroupCore::on_control_closed(int rank, const std::string& how) {
 
 void GroupCore::on_control_silent(int rank, Deadline::Duration silence) {
   progress_.set_gone(rank);
+  // A rank that has not been heard yet has the time for forming.
+  const auto limit =
+      silence < options_.init_timeout ? options_.peer_timeout : std::max(options_.peer_timeout, options_.init_timeout);
   fail(Status(
       StatusCode::peer_lost,
       fmt::format("{} was lost: nothing heard from it for {:.1f} s (limit {:.1f} s); its process is stopped, its "
                   "host is down or overloaded, or the network connection to it is down",
-                  describe_rank(rank), seconds(silence), seconds(options_.peer_timeout))));
+                  describe_rank(rank), seconds(silence), seconds(limit))));
 }
 
 }  // namespace lockstep

@@ -34,13 +34,13 @@ bool LongWait::peers_have_answered() const {
   return told_peers_ && Deadline::Clock::now() - *told_peers_ >= spreading_time(core_.topology());
 }
 
-Status LongWait::check(Deadline::Duration waited, Deadline deadline, std::span<const int> waiting_for) {
+Status LongWait::check(Deadline::Duration waited, Deadline deadline, std::span<const int> waiting_for, bool has_time) {
   if (waited >= long_wait(core_.topology())) {
     LOCKSTEP_RETURN_IF_ERROR(core_.exchange_progress(op_, !told_peers_));
     if (!told_peers_) told_peers_ = Deadline::Clock::now();
   }
   LOCKSTEP_RETURN_IF_ERROR(core_.progress().expect_all(op_.sequence));
-  if (deadline.expired()) return timeout_error(waited, waiting_for);
+  if (deadline.expired() && !has_time) return timeout_error(waited, waiting_for);
   warn_when_due(waited, deadline, waiting_for);
   return Status();
 }

@@ -24,8 +24,9 @@ class LongWait {
   LongWait& operator=(const LongWait&) = delete;
 
   // Ok: continue to wait. Otherwise why the collective cannot complete: a mismatch, a rank that has left, the deadline.
-  // `waited`: so far. `waiting_for`: ranks from which something is missing, as far as the caller knows.
-  Status check(Deadline::Duration waited, Deadline deadline, std::span<const int> waiting_for);
+  // `waited`: so far. `waiting_for`: ranks from which something is missing, as far as the caller knows. `has_time`: the
+  // deadline may pass.
+  Status check(Deadline::Duration waited, Deadline deadline, std::span<const int> waiting_for, bool has_time = false);
 
   // Shorter waits are normal and not worth a message to other hosts.
   static Deadline::Duration long_wait(const Topology& topology);

@@ -46,10 +46,10 @@ class OuterOperations {
     Wait(GroupCore& core, const OpDescriptor& waited_for) : op(waited_for), wait(core, op) {}
     const OpDescriptor op;
     LongWait wait;
+    std::optional<Deadline::Clock::time_point> late = {};  // since when the deadline has been seen to pass
   };
   std::mutex mutex_;
-  std::optional<Wait> wait_;                         // guarded by mutex_
-  std::optional<Deadline::Clock::time_point> late_;  // guarded by mutex_: since when the deadline has been seen to pass
+  std::optional<Wait> wait_;  // guarded by mutex_
 };
 
 }  // namespace lockstep

@@ -74,6 +74,7 @@ MpiCommunicator::~MpiCommunicator() {
       thread->detach();
     } else {
       log_warn("a communicator of MPI is not freed: {}", thread.status().message());
+      state_->outer->leave();
       static_cast<void>(new std::shared_ptr<State>(state_));  // the engine may still use it
     }
   } else {

@@ -143,6 +143,7 @@ void ProgressThread::pause(bool worked, bool busy) {
 void ProgressThread::retire(const Status& reason) {
   const auto served = channels();
   for (const auto& channel : served) channel->fail(reason, true);
+  if (!thread_.joinable()) return;  // it could not be started
   std::unique_lock lock(mutex_);
   stopping_ = true;
   changed_.notify_all();

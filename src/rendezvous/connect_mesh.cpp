@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/net/socket.h"
 #include "base/random.h"
+#include "base/seconds.h"
 #include "rendezvous/link_acceptor.h"
 #include "rendezvous/links.h"
 #include "rendezvous/mesh_links.h"
@@ -25,6 +26,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds kLinkCheckInterval{100};
+// A link that cannot be made for this long is reported.
+constexpr std::chrono::milliseconds kFirstWarning{5000};
 
 std::string wanted_host_id(const std::string& option) {
   if (!option.empty()) return option;
@@ -235,10 +238,15 @@ class MeshBuilder {
   template <typename Make>
   Result<Channel> make_with_retries(const Make& make) {
     AttemptTime connect_time(kConnectTime, kLongestConnectTime);
+    auto warn_at = Deadline::Clock::now() + kFirstWarning;
     while (true) {
       auto link = make(connect_time.next());
       if (link.ok()) return link;
       if (link.status().code() != StatusCode::timed_out || session_.deadline().expired()) return link.status();
+      if (Deadline::Clock::now() >= warn_at) {
+        warn_at = Deadline::Clock::time_point::max();
+        log_warn("{}; trying again for {:.0f} s", link.status().message(), seconds(session_.deadline().remaining()));
+      }
       LOCKSTEP_RETURN_IF_ERROR(session_.check());
     }
   }

@@ -71,6 +71,7 @@ bool MessageLane::refuse(const std::shared_ptr<detail::WorkState>& work, const s
   } else if (core_->failure().failed()) {
     settle(work, core_->failure_of(name, {}));
   } else if (const Status started = needs_thread ? start() : Status(); !started.ok()) {
+    core_->fail(started.with_context(core_->describe_rank(core_->topology().rank)));  // a peer waits for the other end
     settle(work, started.with_context(name));
   } else {
     return false;

@@ -22,6 +22,8 @@ namespace lockstep::detail {
 namespace {
 
 constexpr std::chrono::milliseconds kLookInterval{20};
+// Engines add timeouts to the time.
+constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
 
 // The address at which other hosts reach this one; as for the links of our own engine.
 std::string address_for_other_hosts(const WatchGroup& watch) {
@@ -43,8 +45,13 @@ C10dGroup::C10dGroup(WatchGroup watch, std::shared_ptr<const C10dEngine> engine,
   // Keys of another group, or of an earlier run, are never this group's.
   const std::string& id = Communicator::Impl::group_id(*watch_.group);
   store_ = std::make_shared<PrefixStore>(watch_.store, fmt::format("c10d/{}/", id));
-  connect();
-  lane_ = std::make_unique<C10dLane>(watch_, *engine_, *backend_);
+  try {
+    connect();
+    lane_ = std::make_unique<C10dLane>(watch_, *engine_, *backend_);
+  } catch (const Error& error) {
+    watch_.group->abort(error.status());  // the others wait for this rank
+    throw;
+  }
   collectives_ =
       std::make_unique<C10dCollectives>(*engine_, *backend_, *lane_, device_, rank(), size(), timeouts_.operation);
 }
@@ -57,13 +64,13 @@ C10dBackendArguments C10dGroup::arguments() const {
   C10dBackendArguments arguments;
   auto store = c10::make_intrusive<C10dStore>(std::make_shared<PrefixStore>(store_, "engine/"),
                                               [group = watch_.group] { return group->health(); });
-  store->setTimeout(timeouts_.init);
+  store->setTimeout(std::min(timeouts_.init, kLongestTimeout));
   arguments.store = std::move(store);
   arguments.rank = rank();
   arguments.size = size();
   arguments.one_host = local_size() == size();
   arguments.address = arguments.one_host ? "127.0.0.1" : address_for_other_hosts(watch_);
-  arguments.timeout = 2 * std::max(timeouts_.operation, timeouts_.init);
+  arguments.timeout = 2 * std::min(std::max(timeouts_.operation, timeouts_.init), kLongestTimeout);
   arguments.group_name = watch_.group->name();
   return arguments;
 }

@@ -98,12 +98,7 @@ Work C10dLane::issue(C10dOperation operation, const std::function<C10dWork()>& s
     pending->collective->sequence = ++last_issued_;
     pending->name = describe(*pending->collective);
   }
-  if (!pending->collective) {
-    std::lock_guard lock(mutex_);
-    if (idle_messengers_ <= static_cast<int>(messages_.size())) {
-      messengers_.push_back(value_or_throw(start_thread("completes messages", [this] { complete_messages(); })));
-    }
-  }
+  if (!pending->collective) add_messenger();
   pending->issued = Clock::now();
   try {
     pending->work = start();
@@ -124,6 +119,17 @@ Work C10dLane::issue(C10dOperation operation, const std::function<C10dWork()>& s
     wake_watcher();
   }
   return Work(pending->state);
+}
+
+// A thread for one more message, unless one is idle.
+void C10dLane::add_messenger() {
+  std::unique_lock lock(mutex_);
+  if (idle_messengers_ > static_cast<int>(messages_.size())) return;
+  auto messenger = start_thread("completes messages", [this] { complete_messages(); });
+  if (messenger.ok()) return messengers_.push_back(*std::move(messenger));
+  lock.unlock();
+  fail(messenger.status());  // the peer waits for the other end of this message
+  throw Error(messenger.status());
 }
 
 void C10dLane::fail(const Status& reason) {

@@ -48,8 +48,10 @@ struct C10dOperation {
 
   double elapsed_seconds() const { return seconds(Deadline::Clock::now() - issued); }
   Deadline deadline() const {
-    const auto longest = Deadline::Clock::time_point::max() - issued;
-    return Deadline::at(issued + std::min<Deadline::Duration>(timeout, longest));
+    // Rounded down, so that the sum does not overflow.
+    const auto longest =
+        std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::time_point::max() - issued);
+    return Deadline::at(issued + std::min(timeout, longest));
   }
 };
 
@@ -76,6 +78,7 @@ class C10dLane {
   using Pending = std::shared_ptr<C10dOperation>;
   void complete_collectives();
   void complete_messages();
+  void add_messenger();
   void run(const Pending& operation);
   // Of engines that order streams.
   void complete_at_once(C10dOperation& operation) const;
