@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "ddp/group/operation_label.h"
-
 namespace lockstep::detail {
 
 std::optional<DType> engine_type(at::ScalarType type) {
@@ -51,7 +49,7 @@ Status check_tensor(const std::string& backend, c10::DeviceType device, const at
   return {};
 }
 
-Operation engine_operation(const TensorOperation& operation) {
+Operation engine_operation(const TensorOperation& operation, int label) {
   const auto buffer = [](const at::Tensor& tensor) -> Buffer {
     if (!tensor.defined()) return {};
     return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), *engine_type(tensor.scalar_type())};
@@ -61,7 +59,7 @@ Operation engine_operation(const TensorOperation& operation) {
           .output = buffer(operation.output),
           .op = operation.op,
           .peer = operation.peer,
-          .tag = is_collective(operation.kind) ? OperationLabel::current() : operation.tag,
+          .tag = is_collective(operation.kind) ? label : operation.tag,
           .counts = operation.counts,
           .timeout = operation.timeout};
 }

@@ -20,8 +20,8 @@ std::optional<DType> engine_type(at::ScalarType type);
 Status check_tensor(const std::string& backend, c10::DeviceType device, const at::Tensor& tensor,
                     std::optional<ReduceOp> op);
 
-// The same operation on the tensors' memory, for an engine without tensors; a collective has the thread's label. Valid
-// as long as `operation`.
-Operation engine_operation(const TensorOperation& operation);
+// The same operation on the tensors' memory, for an engine without tensors. A collective gets the label: that of the
+// thread (group/operation_label.h). Valid as long as `operation`.
+Operation engine_operation(const TensorOperation& operation, int label);
 
 }  // namespace lockstep::detail

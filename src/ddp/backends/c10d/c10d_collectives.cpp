@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "ddp/backends/tensor_check.h"
+#include "ddp/group/operation_label.h"
 
 #if LOCKSTEP_HAS_C10D
 
@@ -110,7 +111,7 @@ Work C10dCollectives::issue(const TensorOperation& operation, Tensors tensors, s
   C10dOperation issued{
       .tensors = std::move(tensors), .finish = std::move(finish), .timeout = operation.timeout.value_or(timeout_)};
   if (is_collective(operation.kind)) {
-    issued.collective = descriptor_of(engine_operation(operation), size_);
+    issued.collective = descriptor_of(engine_operation(operation, OperationLabel::current()), size_);
   } else {
     issued.name = name_of_message(operation);
   }

@@ -1,6 +1,7 @@
 #include "ddp/backends/engine/engine_group.h"
 
 #include "ddp/backends/tensor_check.h"
+#include "ddp/group/operation_label.h"
 
 namespace lockstep::detail {
 
@@ -15,7 +16,7 @@ Status EngineGroup::check(const at::Tensor& tensor, std::optional<ReduceOp> op) 
 
 // The tensors stay alive until the operation is complete, even if the caller drops them.
 Work EngineGroup::submit(const TensorOperation& operation) {
-  Work work = communicator_->submit(engine_operation(operation));
+  Work work = communicator_->submit(engine_operation(operation, OperationLabel::current()));
   work.then([input = operation.input, output = operation.output](const Status&) {});
   return work;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ddp/backends/tensor_check.h"
+#include "ddp/group/operation_label.h"
 #include "mpi/plugin.h"
 
 namespace lockstep::detail {
@@ -34,7 +35,7 @@ Status MpiGroup::check(const at::Tensor& tensor, std::optional<ReduceOp> op) con
 
 Work MpiGroup::submit(const TensorOperation& operation) {
   auto tensors = std::make_shared<std::pair<at::Tensor, at::Tensor>>(operation.input, operation.output);
-  return communicator_->submit(engine_operation(operation), std::move(tensors));
+  return communicator_->submit(engine_operation(operation, OperationLabel::current()), std::move(tensors));
 }
 
 at::Tensor MpiGroup::empty(std::int64_t count, at::ScalarType dtype, at::Device device) {
