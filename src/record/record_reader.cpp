@@ -193,6 +193,10 @@ bool RecordReader::read_metrics(RankRecord& record) {
   return true;
 }
 
+bool RecordReader::follows(std::size_t group) const {
+  return std::ranges::any_of(groups_, [=](const auto& one) { return one.use != 0 && one.index == group; });
+}
+
 void RecordReader::drop_replaced_groups(RankRecord& record, bool only_empty) {
   std::vector<RecordedGroup> kept;
   for (std::size_t i = 0; i < record.groups.size(); ++i) {

@@ -100,6 +100,8 @@ class RecordReader {
   bool read(RankRecord& record);
   // The same for the metrics and what the process is; the rest of `record` stays as it is.
   bool read_metrics(RankRecord& record);
+  // Whether it will read more operations of this group of the record: no other group uses its memory yet.
+  bool follows(std::size_t group) const;
   // Removes the groups of `record` whose memory another group uses by now, so that at most kGroups remain; if
   // `only_empty`, those of them without operations. For readers that follow a process for long.
   void drop_replaced_groups(RankRecord& record, bool only_empty = false);

@@ -52,12 +52,14 @@ std::size_t TraceCollector::count() const {
 }
 
 void TraceCollector::limit() {
-  while (count() > kept_ && drop_older_half()) {
+  for (std::size_t now = count(), before = now + 1; now > kept_ && now < before;) {
+    before = now;
+    drop_older_half();
+    now = count();
   }
 }
 
-bool TraceCollector::drop_older_half() {
-  const std::uint64_t before = dropped_;
+void TraceCollector::drop_older_half() {
   std::vector<std::int64_t> begins;
   const auto note = [&](const auto& list) {
     for (const auto& one : list) begins.push_back(begin_of(one));
@@ -72,12 +74,15 @@ bool TraceCollector::drop_older_half() {
   for (const auto& source : sources_) {
     record::RankRecord& record = source->rank.record;
     std::uint64_t dropped = drop_before(record.spans, from_ns);
-    for (auto& group : record.groups) {
-      // The reader may still complete the latest one.
-      std::vector<record::RecordedOperation> latest;
-      if (!group.operations.empty()) latest.push_back(group.operations.back());
-      dropped += drop_before(group.operations, from_ns);
-      if (group.operations.empty() && source->memory != nullptr) group.operations = std::move(latest);
+    for (std::size_t i = 0; i < record.groups.size(); ++i) {
+      auto& operations = record.groups[i].operations;
+      if (operations.empty()) continue;
+      const std::size_t count = operations.size();
+      const record::RecordedOperation latest = operations.back();
+      drop_before(operations, from_ns);
+      // The reader may still complete it.
+      if (operations.empty() && source->memory != nullptr && source->reader.follows(i)) operations.push_back(latest);
+      dropped += count - operations.size();
     }
     source->reader.drop_replaced_groups(record, true);
     source->rank.dropped += dropped;
@@ -88,7 +93,6 @@ bool TraceCollector::drop_older_half() {
     return source->memory == nullptr && record.spans.empty() &&
            std::ranges::all_of(record.groups, [](const auto& group) { return group.operations.empty(); });
   });
-  return dropped_ > before;
 }
 
 void TraceCollector::ended(const record::RecordMemory& memory, const std::string& how) {

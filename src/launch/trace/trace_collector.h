@@ -48,7 +48,7 @@ class TraceCollector {
   std::size_t count() const;
   // Drops older records if there are too many.
   void limit();
-  bool drop_older_half();  // false: there was nothing to drop
+  void drop_older_half();
 
   const std::string path_;
   const std::size_t kept_;

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "record/ticks.h"
 
@@ -35,9 +37,23 @@ class FakeRank {
       next_ += 100;
     }
   }
+  // Each place for a group has another group, which makes one operation.
+  void replace_groups() {
+    for (auto& group : area().groups) {
+      group.state.store(4 * groups_made_ + 1);
+      group.first.store(group.operations.count());
+      group.id.store(++next_);
+      group.state.store(4 * groups_made_ + 2);
+      group.operations.add(
+          {.sequence = 1, .outcome = record::Outcome::done, .issued = next_, .started = next_, .finished = next_ + 50});
+      next_ += 100;
+    }
+    ++groups_made_;
+  }
 
  private:
   std::unique_ptr<record::RecordMemory> memory_;
+  std::uint64_t groups_made_ = 0;  // in each place
   std::uint64_t next_ = record::now_ticks();
 };
 
@@ -79,6 +95,39 @@ TEST_F(TraceFile, HasTheLatestRecordsOfALongJobAndStatesHowManyAreMissing) {
   EXPECT_EQ(events("i", "dropped"), 1U);
   EXPECT_THAT(collector->describe_dropped(), HasSubstr(std::to_string(8600 - kept) + " older records were dropped"));
   EXPECT_THAT(collector->describe_dropped(), HasSubstr("1 processes that had ended"));
+}
+
+TEST_F(TraceFile, DropsGroupsThatARunningProcessHasEnded) {
+  FakeRank rank(0);
+  const auto collector = TraceCollector::create(path_, 70).value();
+  collector->started(rank.memory(), "");
+  constexpr std::size_t kTimes = 4;
+  for (std::size_t i = 0; i < kTimes; ++i) {
+    rank.replace_groups();
+    collector->poll();
+    std::this_thread::sleep_for(std::chrono::milliseconds(TraceCollector::kPeriodMs + 10));
+  }
+  ASSERT_TRUE(collector->write().ok());
+  std::size_t groups = 0, operations = 0;
+  const json trace = json::parse(std::ifstream(path_));
+  for (const json& event : trace["traceEvents"]) {
+    if (event["name"] == "thread_name" && event["args"]["name"] == "collectives of ''") ++groups;
+    if (event.value("cat", "") == "collective") ++operations;
+  }
+  EXPECT_GE(operations, record::kGroups) << "those of the groups that there are";
+  EXPECT_LE(operations, 35U);
+  EXPECT_EQ(groups, operations);
+  EXPECT_THAT(collector->describe_dropped(),
+              HasSubstr(std::to_string(kTimes * record::kGroups - operations) + " older records were dropped"));
+}
+
+TEST_F(TraceFile, KeepsMoreThanItShouldIfNothingCanBeDropped) {
+  FakeRank rank(0);
+  const auto collector = TraceCollector::create(path_, 20).value();
+  collector->started(rank.memory(), "");
+  rank.replace_groups();
+  ASSERT_TRUE(collector->write().ok());
+  EXPECT_EQ(collector->describe_dropped(), "") << "the latest operation of each group is kept";
 }
 
 TEST_F(TraceFile, StatesWhatWasOverwrittenBeforeItWasRead) {
