@@ -151,6 +151,8 @@ std::vector<WaitingOperation> find_waiting(const std::vector<RankRecord>& ranks,
       WaitingOperation& entry = waiting[{group.id, last.sequence}];
       entry.since_ns = entry.name.empty() ? last.started_ns : std::min(entry.since_ns, last.started_ns);
       entry.name = name_of(last, group);
+      entry.group = group.id;
+      entry.sequence = last.sequence;
     }
   }
   std::vector<WaitingOperation> found;

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +35,8 @@ Result<RunningJob> find_running_job(const std::string& pid);
 std::string describe_activity(const RankRecord& record, std::int64_t now_ns);
 // A collective in which a rank has been for more than a tenth of a second.
 struct WaitingOperation {
+  std::uint64_t group = 0;        // RecordedGroup::id
+  std::uint64_t sequence = 0;     // with the group, what tells it from others
   std::string name = {};          // "all_reduce #17 of 'world'"
   std::int64_t since_ns = 0;      // when the first of these ranks reached it
   std::vector<int> missing = {};  // which of these ranks have not reached it, ascending

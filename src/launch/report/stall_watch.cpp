@@ -59,19 +59,24 @@ std::string StallWatch::poll(const std::vector<const record::RecordMemory*>& rec
     const std::lock_guard lock(mutex_);
     if (!message_.empty()) return std::exchange(message_, {});
   }
-  if (!next_dump_.expired() || dumps_ == kMostDumps) return {};
+  if (!next_dump_.expired()) return {};
   std::vector<record::RankRecord> ranks;
   for (const auto* memory : records) {
     record::RankRecord rank = record::read_activity(memory->area());
     if (rank.pid > 0) ranks.push_back(std::move(rank));
   }
   const auto now_ns = static_cast<std::int64_t>(record::monotonic_ns());
-  for (const auto& waiting : record::find_waiting(ranks, now_ns)) {
+  const auto all_waiting = record::find_waiting(ranks, now_ns);
+  std::erase_if(reported_, [&](const auto& one) {
+    return std::ranges::none_of(
+        all_waiting, [&](const auto& waiting) { return one.first == std::pair(waiting.group, waiting.sequence); });
+  });
+  for (const auto& waiting : all_waiting) {
     const std::chrono::nanoseconds waited(now_ns - waiting.since_ns);
-    const std::string operation = fmt::format("{} since {}", waiting.name, waiting.since_ns);
-    if (waited < options_.after || (operation == last_ && waited < 2 * last_waited_)) continue;
-    last_ = operation;
-    last_waited_ = waited;
+    if (waited < options_.after) continue;
+    const auto [reported, first_time] = reported_.try_emplace({waiting.group, waiting.sequence}, waited);
+    if (!first_time && waited < 2 * reported->second) continue;
+    reported->second = waited;
     next_dump_ = Deadline::after(options_.pause);
     std::string headline =
         fmt::format("{} has run for {:.1f} s {}", waiting.name, static_cast<double>(waited.count()) * 1e-9,
@@ -79,7 +84,7 @@ std::string StallWatch::poll(const std::vector<const record::RecordMemory*>& rec
                                             : fmt::format("and waits for rank {}", fmt::join(waiting.missing, ", ")));
     auto described = describe_ranks(ranks, now_ns);
     const std::string first = described.empty() ? "" : described.front().text;
-    start(headline, std::move(described));
+    if (dumps_ < options_.most_dumps) start(headline, std::move(described));
     return waiting.missing.empty() ? headline : fmt::format("{}; {}", headline, first);
   }
   return {};

@@ -3,16 +3,18 @@
 // are then shows whether they move.
 //
 // The stacks are taken by a thread of its own, so that the launcher keeps forwarding output. At most one dump is made
-// in StallOptions::pause, and kMostDumps in all.
+// in StallOptions::pause, and StallOptions::most_dumps in all; after these there are only messages.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "launch/report/job_dump.h"
@@ -26,11 +28,11 @@ struct StallOptions {
   std::chrono::milliseconds after{10'000};
   std::string folder = {};  // for the files
   std::chrono::milliseconds pause{300'000};
+  int most_dumps = 100;  // then only sentences
 };
 
 class StallWatch {
  public:
-  static constexpr int kMostDumps = 100;
   // Ranks whose stacks are taken: more than a few are alike.
   static constexpr std::size_t kRanks = 4;
 
@@ -40,8 +42,8 @@ class StallWatch {
   StallWatch(const StallWatch&) = delete;
   StallWatch& operator=(const StallWatch&) = delete;
 
-  // Looks at the ranks once a second. `records`: of those that run. Returns a message for the log when a dump begins,
-  // and one when its file is complete; empty otherwise. Never blocks.
+  // Looks at the ranks once a second. `records`: of those that run. Returns a message for the log when a dump begins
+  // (or would, but for their limit), and one when its file is complete; empty otherwise. Never blocks.
   std::string poll(const std::vector<const record::RecordMemory*>& records);
 
  private:
@@ -50,8 +52,9 @@ class StallWatch {
   const StallOptions options_;
   Deadline next_ = Deadline::after(Deadline::Duration::zero());
   Deadline next_dump_ = Deadline::after(Deadline::Duration::zero());
-  std::string last_;                         // the operation that was dumped last
-  std::chrono::nanoseconds last_waited_{0};  // and how long it had waited then
+  // How long the operations that wait had waited when they were reported last, by group and sequence: the time at which
+  // one began is measured anew each time.
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::chrono::nanoseconds> reported_;
   int dumps_ = 0;
   std::thread writer_;
   std::atomic<bool> cancel_{false};
