@@ -22,15 +22,19 @@ void MetricCurves::add(const std::vector<record::RecordedMetric>& metrics, std::
     Metric& metric = metrics_[value.name];
     if (value.generation > metric.generation) {
       // Steps that were not committed are repeated.
+      metric = {};
       metric.generation = value.generation;
-      metric.pending.clear();
-      metric.shown.reset();
     }
     if (value.generation < metric.generation) continue;
-    if (metric.shown && value.step < *metric.shown && tick - metric.forward_tick > kPatience) {
+    RankSteps& rank = metric.ranks.try_emplace(value.rank, RankSteps{.last = value.step}).first->second;
+    if (value.step < rank.last) ++rank.pass;
+    rank.last = value.step;
+    if (metric.shown && value.step < *metric.shown && rank.pass > metric.pass &&
+        tick - metric.forward_tick > kPatience) {
       // No rank is ahead any more: the program counts these steps from the beginning again, in each epoch for example.
       metric.pending.clear();
       metric.shown.reset();
+      metric.pass = rank.pass;
     }
     if (metric.shown && value.step <= *metric.shown) continue;  // of a rank that is late
     metric.forward_tick = tick;
@@ -69,8 +73,9 @@ void MetricCurves::finish_sample(std::vector<Curve>& curves, std::uint64_t tick)
 
 void MetricCurves::restart() {
   for (auto& [name, metric] : metrics_) {
-    metric.pending.clear();
-    metric.shown.reset();
+    const std::uint32_t generation = metric.generation;
+    metric = {};
+    metric.generation = generation;
   }
   progress_.clear();
 }

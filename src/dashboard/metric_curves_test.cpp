@@ -5,12 +5,14 @@
 namespace lockstep::dashboard {
 namespace {
 
-record::RecordedMetric value(const std::string& name, std::int64_t step, double value, std::uint32_t generation = 0) {
+record::RecordedMetric value(const std::string& name, std::int64_t step, double value, std::uint32_t generation = 0,
+                             int rank = -1) {
   record::RecordedMetric metric;
   metric.name = name;
   metric.step = step;
   metric.value = value;
   metric.generation = generation;
+  metric.rank = rank;
   metric.time_ns = step * 1'000'000'000;
   return metric;
 }
@@ -74,6 +76,40 @@ TEST(MetricCurves, FollowsStepsThatStartAgainInEachEpoch) {
   metrics.finish_sample(curves, 29);
   ASSERT_EQ(curves[0].points().size(), 2U);
   EXPECT_EQ(curves[0].latest()->y, 6);
+}
+
+TEST(MetricCurves, KeepsTheCurveOfAFastRankWhenASlowOneFollows) {
+  MetricCurves metrics;
+  std::vector<Curve> curves;
+  for (int step = 1; step <= 10; ++step) metrics.add({value("loss", step, 1, 0, 0)}, 1);
+  metrics.finish_sample(curves, 9);
+  for (int step = 1; step <= 5; ++step) metrics.add({value("loss", step, 5, 0, 1)}, 20);
+  metrics.finish_sample(curves, 29);
+  ASSERT_EQ(curves[0].points().size(), 10U);
+  EXPECT_EQ(curves[0].latest()->y, 1);
+}
+
+TEST(MetricCurves, StartsAgainOncePerEpochWithRanksOfDifferentSpeed) {
+  MetricCurves metrics;
+  std::vector<Curve> curves;
+  for (int step = 1; step <= 10; ++step) {
+    metrics.add({value("loss", step, 1, 0, 0)}, 1);
+    metrics.add({value("loss", step, 1, 0, 1)}, 1);
+  }
+  metrics.finish_sample(curves, 9);
+  metrics.add({value("loss", 1, 5, 0, 0)}, 4);  // too early to know that no rank is ahead
+  for (int step = 2; step <= 6; ++step) metrics.add({value("loss", step, 5, 0, 0)}, 20);
+  metrics.finish_sample(curves, 29);
+  ASSERT_EQ(curves[0].points().size(), 6U);
+  EXPECT_EQ(curves[0].latest()->y, 5);
+  for (int step = 1; step <= 3; ++step) metrics.add({value("loss", step, 7, 0, 1)}, 30);
+  metrics.finish_sample(curves, 39);
+  ASSERT_EQ(curves[0].points().size(), 6U) << "the other rank is in the same epoch";
+  EXPECT_EQ(curves[0].latest()->y, 5);
+  metrics.add({value("loss", 1, 9, 0, 1)}, 40);
+  metrics.finish_sample(curves, 49);
+  ASSERT_EQ(curves[0].points().size(), 1U) << "the next epoch";
+  EXPECT_EQ(curves[0].latest()->y, 9);
 }
 
 TEST(MetricCurves, LimitsTheirNumber) {
