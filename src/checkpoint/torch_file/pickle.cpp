@@ -265,6 +265,7 @@ void PickleReader::step() {
       if (module == nullptr || name == nullptr || module->size() > kMaxName || name->size() > kMaxName) {
         return fail(damaged_pickle("a name that is not text, or too long"));
       }
+      charge(module->size() + name->size());
       return push(PickledName{*module + "." + *name});
     }
     case 'Q': return load_storage();
@@ -291,6 +292,7 @@ void PickleReader::load_storage() {
       count == nullptr || *count < 0) {
     return fail(damaged_pickle("an unknown reference to data"));
   }
+  charge(key->size());
   PickledStorage storage{.key = *key, .count = *count};
   for (const auto& [dtype, name] : kStorageClasses) {
     if (type->name == std::string("torch.") + name) storage.dtype = dtype;

@@ -169,6 +169,20 @@ TEST(TorchFileTest, TheMemoryForAPickleIsLimited) {
   EXPECT_TRUE(refused("\x94"s));
   EXPECT_TRUE(refused("h\0"s));
   EXPECT_TRUE(refused("("));
+  const auto refused_copies = [](const std::string& start, const std::string& repeated) {
+    std::string pickle = "\x80\2("s + start;
+    for (int i = 0; i < 3000; ++i) pickle += repeated;
+    const auto parsed = parse_pickle(view(pickle + "t."), kMost);
+    return !parsed.ok() && parsed.status().message().find("more values than any model") != std::string::npos;
+  };
+  const std::string text = "X\xfa\0\0\0"s + std::string(250, 'm');
+  EXPECT_TRUE(refused_copies(text + "\x94", "h\0h\0\x93"s));
+  EXPECT_FALSE(refused_copies("X\1\0\0\0m\x94"s, "h\0h\0\x93"s));
+  const auto storage = [](const std::string& key) {
+    return "(X\7\0\0\0storagectorch\nFloatStorage\n"s + key + "X\3\0\0\0cpuK\2t\x94"s;
+  };
+  EXPECT_TRUE(refused_copies(storage(text), "h\0Q"s));
+  EXPECT_FALSE(refused_copies(storage("X\1\0\0\0k"s), "h\0Q"s));
   std::string deep = "\x80\2N"s;
   for (int i = 0; i < 100'000; ++i) deep += '\x85';
   EXPECT_TRUE(parse_pickle(view(deep + ".")).ok());
