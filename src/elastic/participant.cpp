@@ -62,10 +62,6 @@ std::string member_store_host(const ParticipantOptions& options, const std::stri
   return value_or_throw(choose_local_address(wanted, master.empty() ? "127.0.0.1" : master)).host();
 }
 
-bool is_outdated(const Answer& answer, int rank) {
-  return std::ranges::find(answer.outdated, rank) != answer.outdated.end();
-}
-
 }  // namespace
 
 ParticipantOptions ParticipantOptions::from_environment(ParticipantOptions base) {
@@ -410,7 +406,8 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t step) {
       case membership::Action::Kind::join: {
         if (action.leads && !collect_votes(action, recovery.witness())) return std::nullopt;
         auto start = form(action.answer, action.leads);
-        if (start && start->group) start->has_state = step >= 0 && !is_outdated(action.answer, start->group->rank());
+        if (start && start->group)
+          start->has_state = step >= 0 && !action.answer.generation.is_outdated(start->group->rank());
         return start;
       }
       case membership::Action::Kind::give_up:
@@ -424,7 +421,8 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t step) {
 
 std::optional<Participant::RankStart> Participant::form(const Answer& answer, bool leads) {
   const Deadline deadline = Deadline::after(options_.forming);
-  const Generation previous = is_outdated(answer, answer.generation.rank_of(self_.id)) ? Generation{} : established_;
+  const bool is_outdated = answer.generation.is_outdated(answer.generation.rank_of(self_.id));
+  const Generation previous = is_outdated ? Generation{} : established_;
   if (!accept(answer.generation)) {
     log_warn("generation {} is not joined: another one was accepted on this host", answer.generation.number);
     registration_.reset();

@@ -122,12 +122,13 @@ std::vector<const Registration*> in_order_of_rank(const std::vector<Registration
 // The state to continue from is that of the most advanced member of the newest established generation: a process left
 // behind by it may have completed a step that this generation discarded. If none of those has a state (they had just
 // joined), the state of a member that never established that generation is equally valid: no step can have been made
-// without it.
+// without it. Unless it was outdated when that generation was decided: then others had made steps before, without it.
 enum class StateKind : std::uint8_t { outdated, of_member, newest };
 
 StateKind state_of(const Registration& one, const Generation* established) {
   if (established == nullptr || one.established.id == established->id) return StateKind::newest;
-  return established->rank_of(one.member.id) >= 0 ? StateKind::of_member : StateKind::outdated;
+  const int rank = established->rank_of(one.member.id);
+  return rank >= 0 && !established->is_outdated(rank) ? StateKind::of_member : StateKind::outdated;
 }
 
 const Registration* find_source(const std::vector<const Registration*>& members, const Generation* established) {
@@ -158,7 +159,7 @@ Decision form(const std::vector<const Registration*>& members, const Registratio
     answer.generation.members.push_back(one->member);
     if (one->step != source.step || one->established.id != source.established.id) answer.transfer = true;
     if (state_of(*one, bases.established) == StateKind::outdated) {
-      answer.outdated.push_back(static_cast<int>(answer.generation.members.size()) - 1);
+      answer.generation.outdated.push_back(static_cast<int>(answer.generation.members.size()) - 1);
     }
   }
   answer.source = answer.generation.rank_of(source.member.id);

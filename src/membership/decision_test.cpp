@@ -153,13 +153,13 @@ TEST(Decide, AVoidGenerationDoesNotHideTheStateOfANewcomer) {
   ASSERT_EQ(decision.kind, Decision::Kind::form) << decision.reason;
   EXPECT_EQ(decision.answer.generation.number, 4);
   EXPECT_EQ(decision.answer.generation.rank_of("c"), decision.answer.source);
-  EXPECT_THAT(decision.answer.outdated, ElementsAre());
+  EXPECT_THAT(decision.answer.generation.outdated, ElementsAre());
   // A process of the first generation makes no second lineage with its older state.
   view.present.push_back(member("d", generation(1, {"a", "c", "d"}), 9));
   decision = decide(view, {}, "next");
   ASSERT_EQ(decision.kind, Decision::Kind::form) << decision.reason;
   EXPECT_EQ(decision.answer.generation.rank_of("c"), decision.answer.source);
-  EXPECT_THAT(decision.answer.outdated, ElementsAre(decision.answer.generation.rank_of("d")));
+  EXPECT_THAT(decision.answer.generation.outdated, ElementsAre(decision.answer.generation.rank_of("d")));
 }
 
 // a and b made steps in generation 2. Then a decided generation 3 with the newcomer n, which did not get the answer: it
@@ -251,7 +251,7 @@ TEST(Decide, AStateFromAnOlderGenerationIsNotASource) {
   ASSERT_EQ(decision.kind, Decision::Kind::form);
   EXPECT_EQ(decision.answer.generation.members[static_cast<std::size_t>(decision.answer.source)].id, "b");
   EXPECT_TRUE(decision.answer.transfer);
-  EXPECT_THAT(decision.answer.outdated, ElementsAre(decision.answer.generation.rank_of("a")))
+  EXPECT_THAT(decision.answer.generation.outdated, ElementsAre(decision.answer.generation.rank_of("a")))
       << "it must not count if the source is lost before it has sent its state";
 }
 
@@ -265,11 +265,39 @@ TEST(Decide, AMemberThatNeverEstablishedTheNewestGenerationIsASourceIfNoOtherIs)
   Decision decision = decide({.present = {a, x}, .absent = {{"b", kEnded}, {"c", kEnded}}}, {}, "next");
   ASSERT_EQ(decision.kind, Decision::Kind::form) << decision.reason;
   EXPECT_EQ(decision.answer.generation.members[static_cast<std::size_t>(decision.answer.source)].id, "a");
+  // Not if its state was outdated when that generation was decided: others had completed steps without it.
+  Generation later = second;
+  later.outdated = {0, 1};
+  a.accepted = later;
+  decision =
+      decide({.present = {a, member("x", later, -1)}, .absent = {{"b", kEnded}, {"c", kEnded}}, .attested = {{later}}},
+             {}, "next");
+  EXPECT_EQ(decision.kind, Decision::Kind::give_up) << "a is the source";
+  EXPECT_EQ(decision.reason, kStateLost);
+  later.outdated = {1};
+  a.accepted = later;
+  decision = decide({.present = {a, member("x", later, -1)}, .absent = {{"b", kEnded}, {"c", kEnded}}}, {}, "next");
+  EXPECT_EQ(decision.kind, Decision::Kind::form) << decision.reason;
   // Not if it was left behind: then others may have completed steps in that generation.
   a.accepted = kThree;
   const Generation without = generation(2, {"x", "y"});
   decision = decide({.present = {a, member("x", without, -1), member("y", without, -1)}}, {}, "next");
   EXPECT_EQ(decision.kind, Decision::Kind::give_up);
+}
+
+// a was stopped while s continued alone in generation 2, so it was outdated in generation 3 of a, s and the newcomer n.
+// a failed to join it, and s ended. s2 has the state of generation 3.
+TEST(Decide, AnOutdatedMemberOfTheNewestGenerationStaysOutdated) {
+  Generation third = generation(3, {"s", "s2", "a", "n"});
+  third.outdated = {2, 3};
+  const Generation first = generation(1, {"a", "s"});
+  const Registration a{.member = {.id = "a"}, .accepted = third, .established = first, .step = 9};
+  const Decision decision =
+      decide({.present = {a, member("s2", third, 7), member("n", third, -1)}, .absent = {{"s", kEnded}}}, {}, "next");
+  ASSERT_EQ(decision.kind, Decision::Kind::form) << decision.reason;
+  const Generation& next = decision.answer.generation;
+  EXPECT_EQ(next.rank_of("s2"), decision.answer.source);
+  EXPECT_THAT(next.outdated, ElementsAre(next.rank_of("a")));
 }
 
 TEST(Decide, WithoutAnyStateTheJobEnds) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace lockstep::membership {
@@ -31,11 +32,8 @@ json to_json(const Member& member) {
 json to_json(const Generation& generation) {
   json members = json::array();
   for (const Member& member : generation.members) members.push_back(to_json(member));
-  return {{"number", generation.number},
-          {"id", generation.id},
-          {"job", generation.job},
-          {"members", std::move(members)},
-          {"witness", generation.witness}};
+  return {{"number", generation.number},   {"id", generation.id},           {"job", generation.job},
+          {"members", std::move(members)}, {"witness", generation.witness}, {"outdated", generation.outdated}};
 }
 
 Member member_from(const json& value) {
@@ -57,6 +55,11 @@ Generation generation_from(const json& value) {
   if (!members.is_array() || members.size() > kMaxMembers) throw std::invalid_argument("not a valid list of members");
   for (const json& member : members) generation.members.push_back(member_from(member));
   generation.witness = value.at("witness").get<std::string>();
+  generation.outdated = value.value("outdated", std::vector<int>());  // older rosters have none
+  const auto size = static_cast<int>(generation.members.size());
+  if (std::ranges::any_of(generation.outdated, [size](int rank) { return rank < 0 || rank >= size; })) {
+    throw std::invalid_argument("an outdated state is that of no member");
+  }
   return generation;
 }
 
@@ -77,15 +80,11 @@ Answer answer_from(const json& value) {
   answer.generation = generation_from(value.at("generation"));
   answer.source = value.at("source").get<int>();
   answer.transfer = value.at("transfer").get<bool>();
-  answer.outdated = value.at("outdated").get<std::vector<int>>();
   answer.reason = value.at("reason").get<std::string>();
   answer.void_ids = value.at("void").get<std::vector<std::string>>();
   const auto size = static_cast<int>(answer.generation.members.size());
   if (answer.kind == Answer::Kind::join && (answer.source < 0 || answer.source >= size)) {
     throw std::invalid_argument("the source is not a member");
-  }
-  if (std::ranges::any_of(answer.outdated, [size](int rank) { return rank < 0 || rank >= size; })) {
-    throw std::invalid_argument("an outdated state is that of no member");
   }
   return answer;
 }
@@ -120,6 +119,8 @@ int Generation::rank_of(const std::string& member_id) const {
   return -1;
 }
 
+bool Generation::is_outdated(int rank) const { return std::ranges::find(outdated, rank) != outdated.end(); }
+
 std::string format(const Generation& generation) { return text_of(to_json(generation)); }
 
 std::string format(const Registration& registration) {
@@ -135,7 +136,6 @@ std::string format(const Answer& answer) {
                   {"generation", to_json(answer.generation)},
                   {"source", answer.source},
                   {"transfer", answer.transfer},
-                  {"outdated", answer.outdated},
                   {"reason", answer.reason},
                   {"void", answer.void_ids}});
 }

@@ -39,10 +39,14 @@ struct Generation {
   std::string job = {};     // the id of the job's first generation, which all later ones keep
   std::vector<Member> members = {};
   std::string witness = {};  // the register of its witness (witness.h); empty: the first member breaks ties
+  // The ranks that were no members of the newest established generation when this one was decided. A state that one of
+  // them has must not count again, also if the source is lost before it has sent its own.
+  std::vector<int> outdated = {};
 
   std::vector<std::string> ids() const;
   // The rank of a member; -1 if it is none.
   int rank_of(const std::string& member_id) const;
+  bool is_outdated(int rank) const;
   friend bool operator==(const Generation&, const Generation&) = default;
 };
 
@@ -71,9 +75,6 @@ struct Answer {
   Generation generation = {};
   int source = 0;         // the rank whose state all members continue from
   bool transfer = false;  // some member's state differs from it
-  // The ranks that are no members of the newest established generation. A state that one of them has must not count
-  // again, also if the source is lost before it has sent its own.
-  std::vector<int> outdated = {};
   std::string reason = {};
   std::vector<std::string> void_ids = {};  // again: as in a registration
   friend bool operator==(const Answer&, const Answer&) = default;

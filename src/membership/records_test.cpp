@@ -17,7 +17,8 @@ const Generation kGeneration = {
     .id = "abc",
     .job = "first",
     .members = {{.id = "x", .host = "node \"1\"", .pid = 4711, .store_address = "[::1]:29400", .site = "s"},
-                {.id = "y"}}};
+                {.id = "y"}},
+    .outdated = {0}};
 
 TEST(Records, SurviveARoundTrip) {
   const Registration registration{
@@ -26,7 +27,6 @@ TEST(Records, SurviveARoundTrip) {
                       .generation = kGeneration,
                       .source = 1,
                       .transfer = true,
-                      .outdated = {0},
                       .reason = "r",
                       .void_ids = {"v", "w"}};
   EXPECT_EQ(parse_generation(format(kGeneration)).value(), kGeneration);
@@ -57,9 +57,20 @@ TEST(Records, ASourceThatIsNotAMemberIsRejected) {
 
 TEST(Records, AnOutdatedStateOfARankThatDoesNotExistIsRejected) {
   for (const int rank : {-1, 2}) {
-    const Answer answer{.kind = Answer::Kind::join, .generation = kGeneration, .outdated = {rank}};
-    EXPECT_FALSE(parse_answer(format(answer)).ok()) << rank;
+    Generation generation = kGeneration;
+    generation.outdated = {rank};
+    EXPECT_FALSE(parse_generation(format(generation)).ok()) << rank;
   }
+}
+
+TEST(Records, AGenerationWithoutAListOfOutdatedStatesHasNone) {
+  Generation generation = kGeneration;
+  generation.outdated = {};
+  std::string text = format(generation);
+  const std::string list = "\"outdated\":[],";
+  ASSERT_NE(text.find(list), std::string::npos);
+  text.erase(text.find(list), list.size());
+  EXPECT_EQ(parse_generation(text).value(), generation);
 }
 
 class RosterFile : public ::testing::Test {
