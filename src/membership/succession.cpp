@@ -55,6 +55,7 @@ Bases find_bases(const std::vector<const Generation*>& established, std::vector<
 }
 
 bool is_void(const Generation& generation, const EndedWith& ended_with) {
+  if (generation.number <= 1) return false;
   return std::ranges::any_of(generation.members, [&](const Member& member) {
     const auto found = ended_with.find(member.id);
     if (found == ended_with.end()) return false;

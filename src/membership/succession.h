@@ -31,6 +31,7 @@ Bases find_bases(const std::vector<const Generation*>& established, std::vector<
 // By member id: the newest generation that the site of a member had accepted when the member had ended (attester.h).
 using EndedWith = std::map<std::string, Generation>;
 // True if a member has ended without having accepted the generation: it can never become a group, and does not count.
+// Never true of the first one: there is none before it of which a quorum would be needed instead.
 bool is_void(const Generation& generation, const EndedWith& ended_with);
 std::optional<WitnessView> without_void_votes(std::optional<WitnessView> witness, const EndedWith& ended_with);
 

@@ -267,6 +267,19 @@ TEST(NodeDecisions, AVoteForARoundThatANodeNeverAcceptedDoesNotCount) {
   EXPECT_EQ(decision.number, 2) << "not the number of the round that does not count";
 }
 
+// "a" ended before it had accepted the first round. There is none before it that would keep two parts from beginning.
+TEST(NodeDecisions, TheFirstRoundIsNeverVoid) {
+  auto view = after_round(1, 4, {"a", "b", "c", "d"}, {"d"});
+  view.since_arrival = 1h;
+  view.ended = {"a"};
+  view.ended_with["a"] = {};
+  EXPECT_FALSE(decide_round(view).has_quorum);
+  view.present.push_back({.node = node("c"), .wants_round = true});
+  const auto decision = decide_round(view);
+  EXPECT_TRUE(decision.begins) << decision.reason;
+  EXPECT_EQ(decision.number, 1);
+}
+
 TEST(NodeDecisions, OfTwoCoordinatorsThatWaitForEachOtherTheFirstWins) {
   using Kind = Place::Kind;
   Place self = at(Kind::meeting, 2);
