@@ -170,7 +170,7 @@ Status MeetingThread::read_job_state() {
   if (!*bytes) return Status(StatusCode::closed, "the node there is no longer the coordinator");
   const auto state = parse_job_state(**bytes);
   if (!state.ok()) return state.status();
-  const Status accepted = accept(state->round);
+  const Status accepted = accept(*state);
   if (!accepted.ok()) {
     if (std::exchange(refused_round_, state->round.id) != state->round.id) {
       log_warn("round {} cannot be accepted: {}", state->round.number, accepted.message());
@@ -187,14 +187,16 @@ Status MeetingThread::read_job_state() {
   return {};
 }
 
-Status MeetingThread::accept(const RoundRecord& round) {
-  const auto is_self = [&](const NodeRecord& node) { return node.id == id_; };
-  if (options_.roster.empty() || std::ranges::none_of(round.nodes, is_self)) return {};
+Status MeetingThread::accept(const JobState& state) {
+  if (options_.roster.empty()) return {};
   {
     const std::lock_guard lock(shared_->mutex);
-    if (round.id == shared_->view.known().round.id || !shared_->view.accepts(round)) return {};
+    if (!shared_->view.needs_roster_entry(state)) return {};
   }
-  return membership::offer_roster(options_.roster, {.generation = generation_of(round)}).status();
+  const auto present = membership::offer_roster(options_.roster, {.generation = generation_of(state.round)});
+  if (!present.ok() || present->generation.id == state.round.id) return present.status();
+  return Status(StatusCode::already_exists, fmt::format("the roster has another round {}, or a newer one: {}",
+                                                        state.round.number, present->generation.number - 1));
 }
 
 void MeetingThread::remember(const JobState& state) {

@@ -50,8 +50,9 @@ class MeetingThread {
   void exchange();
   Status announce();
   Status read_job_state();
-  // Writes a round that includes this node into its roster, before it acts on it.
-  Status accept(const RoundRecord& round);
+  // Writes a round that includes this node into its roster, before it acts on it. already_exists: the roster has
+  // another one with that number or a newer one.
+  Status accept(const JobState& state);
   void remember(const JobState& state);
   Status read_refusal();
   Status exchange_rosters();

@@ -2,9 +2,12 @@
 #include "launch/meeting/meeting_thread.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <future>
 
+#include "membership/roster.h"
 #include "store/read_now.h"
 #include "support/reserved_port.h"
 
@@ -28,15 +31,20 @@ class OtherLauncher {
     state.coordinator = record_;
     state.official = true;
     set(kJobStateKey, format(state));
-    set(kStampKey, record_.id + "/1 1");
+    set(kStampKey, record_.id + "/" + std::to_string(++published_) + " 1");
+  }
+  // What the node announced last; nothing: it is not here.
+  std::optional<NodeState> announced(const std::string& id) {
+    const auto bytes = read_now(*store_, kNodePrefix + id, Deadline::after(10s));
+    if (!bytes.ok() || !*bytes) return std::nullopt;
+    const auto state = parse_node_state(**bytes);
+    return state.ok() ? std::optional(*state) : std::nullopt;
   }
   // Waits for what the node announces here: that it knows the round with that id.
   bool is_joined_by(const std::string& id, const std::string& round) {
     for (const Deadline deadline = Deadline::after(20s); !deadline.expired(); std::this_thread::sleep_for(5ms)) {
-      const auto bytes = read_now(*store_, kNodePrefix + id, deadline);
-      if (!bytes.ok() || !*bytes) continue;
-      const auto state = parse_node_state(**bytes);
-      if (state.ok() && state->accepted == round) return true;
+      const auto state = announced(id);
+      if (state && state->accepted == round) return true;
     }
     return false;
   }
@@ -53,6 +61,7 @@ class OtherLauncher {
   }
   std::unique_ptr<TcpStoreServer> server_;
   const NodeRecord record_;
+  int published_ = 0;
   std::shared_ptr<TcpStore> store_ =
       TcpStore::connect(endpoint().host, endpoint().port, {}, Deadline::after(10s)).value();
 };
@@ -129,6 +138,27 @@ TEST_F(MeetingThreads, ACandidateThatIsAtNoEndpointFindsTheCoordinatorAtOne) {
   first.reset();
   second.publish(job_state(1, {second.record(), ended("x")}));
   EXPECT_TRUE(second.is_joined_by("self", "r1"));
+}
+
+TEST_F(MeetingThreads, ARoundThatTheRosterRefusesIsNotAccepted) {
+  char name[] = "/tmp/lockstep_meeting_XXXXXX";
+  const std::string folder = ::mkdtemp(name);
+  options_.roster = folder + "/rounds";
+  ASSERT_TRUE(membership::offer_roster(options_.roster, {.generation = {.number = 1, .id = "another"}}).ok());
+  OtherLauncher coordinator("coordinator");
+  options_.endpoints = {coordinator.endpoint()};
+  {
+    const auto meeting = StoreMeeting::open(options_).value();
+    coordinator.publish(job_state(0, {coordinator.record(), self(*meeting)}));
+    ASSERT_TRUE(coordinator.is_joined_by("self", ""));
+    std::this_thread::sleep_for(200ms);  // many ticks
+    EXPECT_EQ(coordinator.announced("self").value().accepted, "");
+    EXPECT_EQ(membership::read_roster(options_.roster).value().generation.id, "another");
+    coordinator.publish(job_state(1, {coordinator.record(), self(*meeting)}));
+    EXPECT_TRUE(coordinator.is_joined_by("self", "r1"));
+  }
+  EXPECT_EQ(membership::read_roster(options_.roster).value().generation.id, "r1");
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -109,6 +109,11 @@ bool NodeView::accepts(const RoundRecord& round) const {
   return round.number > known_.round.number && knows_established;
 }
 
+bool NodeView::needs_roster_entry(const JobState& state) const {
+  const bool is_here = find_node(state.round.nodes, mine_.record.id) != nullptr;
+  return is_here && state.term >= known_.term && state.round.id != known_.round.id && accepts(state.round);
+}
+
 void NodeView::apply(const JobState& state) {
   if (state.term < known_.term) return;
   if (!accepts(state.round)) {

@@ -37,9 +37,11 @@ class NodeView {
   // Whether this node may accept the round: it is the known one, or newer and decided with knowledge of the newest
   // established round that this node knows.
   bool accepts(const RoundRecord& round) const;
+  // Whether apply() would take over a round that includes this node, and that it does not know yet.
+  bool needs_roster_entry(const JobState& state) const;
   // Takes over the coordinator's job state; ignores one that is older than the known one. Of one whose round this node
   // may not accept, it takes over only the established round: the coordinator learns why from the next announcement.
-  // Write a round that includes this node into the roster before.
+  // Write a round into the roster before, if needs_roster_entry().
   void apply(const JobState& state);
   // The new address of this node's store.
   void set_address(const std::string& address);

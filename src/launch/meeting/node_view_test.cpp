@@ -151,6 +151,18 @@ TEST(NodeView, ANodeThatAcceptedARivalRoundRemembersWhichOneIsEstablished) {
   EXPECT_TRUE(view.accepts(job_state_of(4, {"a", "b"}).round));
 }
 
+// Otherwise its roster would have a round that it does not act on, and refuse another one with the same number.
+TEST(NodeView, ARoundOfAnOlderTermIsNotForTheRoster) {
+  auto view = view_in(job_state_of(2, {"a", "b", "c"}));
+  auto state = job_state_of(3, {"a", "b"});
+  EXPECT_TRUE(view.needs_roster_entry(state));
+  state.term = view.known().term - 1;
+  EXPECT_FALSE(view.needs_roster_entry(state));
+  EXPECT_FALSE(view.needs_roster_entry(job_state_of(2, {"a", "b", "c"}))) << "it is the known one";
+  EXPECT_FALSE(view.needs_roster_entry(job_state_of(3, {"a", "c"}))) << "this node is not in it";
+  EXPECT_TRUE(view.needs_roster_entry(job_state_of(4, {"b"})));
+}
+
 TEST(NodeView, ANodeThatTheOthersGaveUpDetectsIt) {
   auto state = job_state_of(0, {"a", "b", "c"});
   auto view = view_in(state);
