@@ -346,8 +346,9 @@ void Participant::await_writable_roster() const {
 // Returns nothing if forming failed and has to be retried, and a start without a group if the job has finished.
 std::optional<Participant::RankStart> Participant::recover(std::int64_t step) {
   if (accepted_.rank_of(self_.id) < 0) await_writable_roster();
-  Recovery recovery({.member = self_, .accepted = accepted_, .established = established_, .step = step},
-                    options_.policy, Clock::now(), [] { return random_hex(8); });
+  Recovery recovery(
+      {.member = self_, .accepted = accepted_, .established = established_, .step = step, .void_ids = void_ids_},
+      options_.policy, Clock::now(), [] { return random_hex(8); });
   std::string logged;
   const auto began = Clock::now();
   auto logged_at = began;
@@ -404,6 +405,7 @@ std::optional<Participant::RankStart> Participant::recover(std::int64_t step) {
         registrants_.clear();
         break;
       case membership::Action::Kind::join: {
+        void_ids_ = recovery.registration().void_ids;
         if (action.leads && !collect_votes(action, recovery.witness())) return std::nullopt;
         auto start = form(action.answer, action.leads);
         if (start && start->group)

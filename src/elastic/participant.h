@@ -121,7 +121,8 @@ class Participant {
 
   // Owned by the training thread.
   Generation accepted_, established_;
-  bool first_attempt_ = true;  // at the first generation
+  std::vector<std::string> void_ids_;  // the generations that the last recovery knew to be void
+  bool first_attempt_ = true;          // at the first generation
   std::unique_ptr<RegistrationClient> registration_;
   std::vector<MemberStore::Registrant> registrants_;  // those reported to the recovery last
 

@@ -22,6 +22,12 @@ constexpr int kCollectShare = 50;
 constexpr Duration kShortestCollectPause = milliseconds(1), kLongestCollectPause = milliseconds(50);
 constexpr Duration kRefreshPause = milliseconds(100);
 
+// The first generation always counts.
+bool has_left(const Registration& self) {
+  const Generation& accepted = self.accepted;
+  return accepted.number > 1 && accepted.rank_of(self.member.id) >= 0 && accepted.id != self.established.id;
+}
+
 }  // namespace
 
 const char* to_string(Action::Kind kind) {
@@ -34,7 +40,11 @@ Recovery::Recovery(Registration self, Policy policy, TimePoint now, std::functio
       initially_accepted_(self_.accepted),
       policy_(policy),
       started_(now),
-      fresh_id_(std::move(fresh_id)) {}
+      fresh_id_(std::move(fresh_id)) {
+  if (has_left(self_)) learn_void({self_.accepted.id});
+  std::vector<std::string>& ids = self_.void_ids;
+  if (ids.size() > kKeptVoidIds) ids.erase(ids.begin(), ids.end() - static_cast<std::ptrdiff_t>(kKeptVoidIds));
+}
 
 Action Recovery::next(TimePoint now) {
   if (end_) return *end_;

@@ -57,9 +57,14 @@ struct ProbeResult {
   Generation newest() const { return accepted.empty() ? Generation{} : accepted.front(); }
 };
 
+// Of how many void generations a process knows after a recovery.
+inline constexpr std::size_t kKeptVoidIds = 64;
+
 class Recovery {
  public:
-  // `self.accepted` lists the members to probe; a process that is not in it is a newcomer. `fresh_id` generates ids.
+  // `self.accepted` lists the members to probe; a process that is not in it is a newcomer. A member of it that did not
+  // establish it has left it. `self.void_ids`: those of registration() of the last recovery; the newest ones are kept.
+  // `fresh_id` generates ids.
   Recovery(Registration self, Policy policy, TimePoint now, std::function<std::string()> fresh_id);
 
   Action next(TimePoint now);

@@ -326,5 +326,55 @@ TEST(Recovery, ALeaderProbesTheMembersOfVotesOnlyInItsOwnRegister) {
   EXPECT_EQ(probed, (std::set<std::string>{"b", "c"}));
 }
 
+// "p" and "a" left generation 4, and then generation 5 when "a" ended. "x" and "y" do not answer. The host of "a" had
+// accepted both, and generation 3, in which "p" has the state.
+TEST(Recovery, AProcessRemembersWhichGenerationsItHasLeft) {
+  const TimePoint now{};
+  const Generation three{.number = 3, .id = "g3", .members = {{.id = "p"}, {.id = "a"}}};
+  const Generation four{.number = 4, .id = "g4", .members = {{.id = "a"}, {.id = "p"}, {.id = "x"}, {.id = "y"}}};
+  const Generation five{.number = 5, .id = "g5", .members = {{.id = "a"}, {.id = "p"}, {.id = "x"}}};
+  const auto fresh = [] { return "fresh"; };
+  Recovery first({.member = {.id = "p"}, .accepted = four, .established = three, .step = 7}, {}, now, fresh);
+  EXPECT_EQ(first.registration().void_ids, std::vector<std::string>{"g4"});
+  Recovery second({.member = {.id = "p"},
+                   .accepted = five,
+                   .established = three,
+                   .step = 7,
+                   .void_ids = first.registration().void_ids},
+                  {}, now, fresh);
+  EXPECT_EQ(second.registration().void_ids, (std::vector<std::string>{"g4", "g5"}));
+  for (int actions = 0; actions < 20; ++actions) {
+    const Action action = second.next(now + seconds(actions));
+    if (action.kind == Action::Kind::join) {
+      EXPECT_EQ(action.answer.generation.ids(), std::vector<std::string>{"p"});
+      return;
+    }
+    for (const Member& member : action.members) {
+      ProbeResult result;
+      if (member.id == "a") result = {.kind = ProbeResult::Kind::ended, .accepted = {five, four, three}};
+      second.on_probe(member, result, now + seconds(actions));
+    }
+    if (action.kind == Action::Kind::collect) second.on_registrations({}, now + seconds(actions));
+  }
+  FAIL() << second.waits_for();
+}
+
+TEST(Recovery, NeitherAnEstablishedGenerationNorTheFirstIsTakenForOneThatWasLeft) {
+  const Generation first{.number = 1, .id = "g1", .members = {{.id = "a"}, {.id = "b"}}};
+  const auto fresh = [] { return "fresh"; };
+  EXPECT_TRUE(recovery_of("b", 7, {}).registration().void_ids.empty());
+  EXPECT_TRUE(recovery_of("new", -1, {}).registration().void_ids.empty());
+  const Recovery recovery({.member = {.id = "b"}, .accepted = first, .established = {}, .step = 0}, {}, {}, fresh);
+  EXPECT_TRUE(recovery.registration().void_ids.empty());
+}
+
+TEST(Recovery, OnlySoManyVoidGenerationsAreKept) {
+  Registration self{.member = {.id = "b"}, .accepted = kTwo, .established = {}, .step = 7};
+  for (int i = 0; i < 1000; ++i) self.void_ids.push_back("v" + std::to_string(i));
+  const Recovery recovery(self, {}, {}, [] { return "fresh"; });
+  EXPECT_EQ(recovery.registration().void_ids.size(), kKeptVoidIds);
+  EXPECT_EQ(recovery.registration().void_ids.back(), "g3") << "the newest";
+}
+
 }  // namespace
 }  // namespace lockstep::membership
