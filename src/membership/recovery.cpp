@@ -233,6 +233,7 @@ void Recovery::on_probe(const Member& member, const ProbeResult& result, TimePoi
 
 void Recovery::learn(const Generation& accepted) {
   if (accepted.number <= self_.accepted.number) return;
+  if (std::ranges::find(learned_, accepted.id, &Generation::id) != learned_.end()) return;
   learned_.push_back(accepted);
   update_accepted();
 }

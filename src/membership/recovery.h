@@ -84,6 +84,8 @@ class Recovery {
 
   // What to register with the followed process. Changes when this process learns that it was left behind.
   const Registration& registration() const { return self_; }
+  // How many generations it has learned of.
+  std::size_t known_generations() const { return learned_.size(); }
   bool is_newcomer() const { return self_.accepted.rank_of(self_.member.id) < 0; }
   // Human-readable: what this process waits for.
   const std::string& waits_for() const { return waits_for_; }

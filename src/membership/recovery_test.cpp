@@ -376,5 +376,16 @@ TEST(Recovery, OnlySoManyVoidGenerationsAreKept) {
   EXPECT_EQ(recovery.registration().void_ids.back(), "g3") << "the newest";
 }
 
+TEST(Recovery, AGenerationThatManyReportIsRememberedOnce) {
+  const TimePoint now{};
+  const Generation next{.number = 6, .id = "g6", .members = {{.id = "a"}, {.id = "x"}}};
+  Recovery recovery = recovery_of("b", 7, now);
+  recovery.on_probe({.id = "x"}, {.kind = ProbeResult::Kind::ended, .accepted = {kTwo}}, now);
+  const Registration a{.member = {.id = "a"}, .accepted = next, .established = kTwo, .step = 7};
+  for (int i = 0; i < 100; ++i) recovery.on_registrations({a}, now);
+  EXPECT_EQ(recovery.registration().void_ids, std::vector<std::string>{"g6"});
+  EXPECT_LE(recovery.known_generations(), 2u);
+}
+
 }  // namespace
 }  // namespace lockstep::membership
