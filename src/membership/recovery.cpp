@@ -232,19 +232,22 @@ void Recovery::on_probe(const Member& member, const ProbeResult& result, TimePoi
 }
 
 void Recovery::learn(const Generation& accepted) {
-  if (accepted.number <= self_.accepted.number) return;
+  if (accepted.number < self_.accepted.number || accepted.id == self_.accepted.id) return;
   if (std::ranges::find(learned_, accepted.id, &Generation::id) != learned_.end()) return;
   learned_.push_back(accepted);
   update_accepted();
 }
 
 void Recovery::update_accepted() {
+  const auto is_known_void = [this](const Generation& one) {
+    return std::ranges::find(self_.void_ids, one.id) != self_.void_ids.end();
+  };
   const Generation* newest = &initially_accepted_;
   for (const Generation& one : learned_) {
-    const bool is_known = std::ranges::find(self_.void_ids, one.id) != self_.void_ids.end();
-    if (!is_known && is_void(one, ended_with_)) {
+    if (is_known_void(one)) continue;
+    if (is_void(one, ended_with_)) {
       self_.void_ids.push_back(one.id);
-    } else if (!is_known && one.number > newest->number) {
+    } else if (one.number > newest->number || (one.number == newest->number && is_known_void(*newest))) {
       newest = &one;
     }
   }

@@ -109,10 +109,11 @@ class Recovery {
   bool all_ended_for(Duration duration, TimePoint now) const;
   MemberStatus& status_of(const Member& member) { return statuses_[member.id]; }
   void set_status(const Member& member, Absence::Kind kind, TimePoint now);
-  // Takes over a newer decision that another process knows.
+  // Takes over a newer decision that another process knows, or another one with the number of its own.
   void learn(const Generation& accepted);
   void learn_void(const std::vector<std::string>& ids);
-  // The newest known decision counts that is not void. A process that a void one has left behind is a member again.
+  // The newest known decision counts that is not void. A process that a void one has left behind is a member again. Its
+  // own, if it is void, gives way to another one with the same number.
   void update_accepted();
   Action end(Action::Kind kind, Answer answer, bool leads);
 

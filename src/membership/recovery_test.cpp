@@ -376,6 +376,28 @@ TEST(Recovery, OnlySoManyVoidGenerationsAreKept) {
   EXPECT_EQ(recovery.registration().void_ids.back(), "g3") << "the newest";
 }
 
+// "b" left its generation 4, of which "x" does not answer. Another leader used that number, too.
+TEST(Recovery, AProcessThatHasLeftItsGenerationLearnsAnotherOneOfThatNumber) {
+  const TimePoint now{};
+  const Generation three{.number = 3, .id = "g3", .members = {{.id = "b"}, {.id = "c"}}};
+  const Generation four{.number = 4, .id = "g4", .members = {{.id = "x"}, {.id = "b"}}};
+  const Generation other{.number = 4, .id = "other", .members = {{.id = "c"}, {.id = "d"}}};
+  Recovery recovery({.member = {.id = "b"}, .accepted = four, .established = three, .step = 7}, {}, now,
+                    [] { return "fresh"; });
+  recovery.on_probe({.id = "x"}, {.kind = ProbeResult::Kind::silent}, now);
+  recovery.on_registrations({{.member = {.id = "n"}, .accepted = other, .established = {}, .step = -1}}, now);
+  EXPECT_EQ(recovery.registration().accepted.id, "other");
+  EXPECT_EQ(recovery.registration().void_ids, std::vector<std::string>{"g4"});
+  const Action action = recovery.next(now);
+  ASSERT_EQ(action.kind, Action::Kind::probe);
+  EXPECT_EQ(action.members.at(0).id, "c");
+  // Its own counts if it has established it.
+  Recovery established({.member = {.id = "b"}, .accepted = four, .established = four, .step = 7}, {}, now,
+                       [] { return "fresh"; });
+  established.on_probe({.id = "x"}, {.kind = ProbeResult::Kind::answered, .accepted = {other}}, now);
+  EXPECT_EQ(established.registration().accepted.id, "g4");
+}
+
 TEST(Recovery, AGenerationThatManyReportIsRememberedOnce) {
   const TimePoint now{};
   const Generation next{.number = 6, .id = "g6", .members = {{.id = "a"}, {.id = "x"}}};
