@@ -86,11 +86,14 @@ std::set<std::string> ids_of_ended(const MembershipView& view) {
 }
 
 // Why the leader still waits for this member; nothing if it no longer does.
-std::optional<std::string> awaited(const Member& member, const Absence& absence, const Policy& policy) {
+std::optional<std::string> awaited(const Member& member, const Absence& absence, const Policy& policy,
+                                   Duration elapsed) {
   switch (absence.kind) {
     case Absence::Kind::unreachable:
     case Absence::Kind::ended: return std::nullopt;
-    case Absence::Kind::unknown: return fmt::format("{} (not yet probed)", member.describe());
+    case Absence::Kind::unknown:
+      if (elapsed >= policy.quorum_timeout) return std::nullopt;
+      return fmt::format("{} (not yet probed)", member.describe());
     case Absence::Kind::silent:
       if (absence.lasts >= policy.silent_timeout) return std::nullopt;
       return fmt::format("{} (does not answer)", member.describe());
@@ -196,7 +199,8 @@ Decision decide(const MembershipView& view, const Policy& policy, const std::str
   for (const Generation* base : bases.all) {
     for (const Member& member : base->members) {
       if (here.contains(member.id)) continue;
-      if (auto who = awaited(member, absence_of(view, member.id), policy)) missing.push_back(*std::move(who));
+      if (auto who = awaited(member, absence_of(view, member.id), policy, view.elapsed))
+        missing.push_back(*std::move(who));
     }
   }
   if (!missing.empty()) {

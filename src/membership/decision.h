@@ -33,7 +33,8 @@ struct Policy {
   Duration silent_timeout = std::chrono::seconds(5);
   // A member that is alive but does not register, because it is busy, is left behind after this time.
   Duration straggler_timeout = std::chrono::seconds(60);
-  // How long to wait with too few ranks, or without a quorum, before the job ends.
+  // How long to wait with too few ranks, or without a quorum, before the job ends; and how long with a quorum for a
+  // member of which nothing is known.
   Duration quorum_timeout = std::chrono::minutes(5);
 };
 

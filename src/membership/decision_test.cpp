@@ -78,6 +78,15 @@ TEST(Decide, WaitsForBusyMembersAndLeavesSilentOnesBehind) {
   EXPECT_EQ(with({Absence::Kind::silent, seconds(6)}).kind, Decision::Kind::form);
 }
 
+TEST(Decide, AMemberThatIsNeverProbedIsNotAwaitedForEver) {
+  MembershipView view{.present = {member("a", kThree, 5), member("b", kThree, 5)}};
+  const Policy policy{.quorum_timeout = seconds(10)};
+  view.elapsed = seconds(9);
+  EXPECT_EQ(decide(view, policy, "next").kind, Decision::Kind::wait);
+  view.elapsed = seconds(10);
+  EXPECT_EQ(decide(view, policy, "next").kind, Decision::Kind::form);
+}
+
 TEST(Decide, WithoutAQuorumNoProcessContinues) {
   const Absence silent{.kind = Absence::Kind::silent, .lasts = seconds(100)};
   const MembershipView alone{.present = {member("b", kThree, 5)}, .absent = {{"a", silent}, {"c", silent}}};

@@ -158,7 +158,7 @@ std::optional<Action> Recovery::probe_absent(TimePoint now) {
     generations.insert(generations.end(), {&one.accepted, &one.established});
   }
   for (const auto& [id, attested] : attested_) {  // one older than the established one is no base
-    if (attested.generation.number > self_.established.number) generations.push_back(&attested.generation);
+    if (attested.generation.number >= self_.established.number) generations.push_back(&attested.generation);
   }
   if (witness_) {
     for (const Generation* const vote : votes_after(generations, *witness_)) generations.push_back(vote);

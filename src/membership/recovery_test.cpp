@@ -409,5 +409,25 @@ TEST(Recovery, AGenerationThatManyReportIsRememberedOnce) {
   EXPECT_LE(recovery.known_generations(), 2u);
 }
 
+// The host of the ended "a" had accepted another generation with the number of the one that "b" has established.
+TEST(Recovery, ALeaderProbesTheMembersOfAnotherGenerationWithTheNumberOfItsOwn) {
+  const TimePoint now{};
+  const Generation other{.number = 3, .id = "other", .members = {{.id = "a"}, {.id = "z"}, {.id = "b"}}};
+  Recovery recovery = recovery_of("b", 7, now);
+  std::set<std::string> probed;
+  for (int actions = 0; actions < 20; ++actions) {
+    const Action action = recovery.next(now);
+    if (action.kind == Action::Kind::join) break;
+    for (const Member& member : action.members) {
+      probed.insert(member.id);
+      ProbeResult ended{.kind = ProbeResult::Kind::ended, .accepted = {other}};
+      recovery.on_probe(member, ended, now);
+    }
+    if (action.kind == Action::Kind::collect) recovery.on_registrations({}, now);
+  }
+  EXPECT_EQ(probed, (std::set<std::string>{"a", "z"}));
+  EXPECT_EQ(recovery.next(now).kind, Action::Kind::join) << recovery.waits_for();
+}
+
 }  // namespace
 }  // namespace lockstep::membership
