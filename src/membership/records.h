@@ -57,8 +57,8 @@ struct Registration {
   Generation established = {};  // the newest one that became a group with this process in it, also if it is left behind
   std::int64_t step = -1;  // number of steps in its state; -1: it has no state. The leader decides whether it counts
   // The ids of newer generations that this process knows to be void (decision.h). Another one may have asked later what
-  // an ended process had accepted, and not be able to know. Also those that it has left: it may have accepted a newer one
-  // since.
+  // an ended process had accepted, and not be able to know. Also those that it has left: it may have accepted a newer
+  // one since.
   std::vector<std::string> void_ids = {};
   friend bool operator==(const Registration&, const Registration&) = default;
 };
