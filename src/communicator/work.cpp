@@ -17,6 +17,7 @@ void WorkState::complete(Status outcome) {
     continuations = std::move(continuations_);
   }
   for (const auto& continuation : continuations) continuation(outcome_);
+  continuations.clear();  // a waiter that returns is the only owner of what they held
   {
     const std::lock_guard lock(mutex_);
     done_.store(true, std::memory_order_release);  // pairs with the acquire in done()

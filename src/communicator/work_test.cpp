@@ -33,6 +33,23 @@ TEST(Work, AFailureIsThrownAndKept) {
   EXPECT_EQ(work.error().code(), StatusCode::peer_lost);
 }
 
+// A tensor that an operation used belongs to the caller alone again.
+TEST(Work, WhatContinuationsHoldIsReleasedBeforeAWaitReturns) {
+  struct SlowToGo {
+    ~SlowToGo() { std::this_thread::sleep_for(2ms); }
+  };
+  for (int round = 0; round < 20; ++round) {
+    auto state = std::make_shared<detail::WorkState>();
+    const Work work(state);
+    auto held = std::make_shared<int>(7);
+    work.then([held, slow = std::make_shared<SlowToGo>()](const Status&) {});
+    std::thread completer([&] { state->complete(Status()); });
+    work.wait();
+    EXPECT_EQ(held.use_count(), 1);
+    completer.join();
+  }
+}
+
 TEST(Work, ContinuationsRunOnceWhetherAddedBeforeOrAfterCompletion) {
   for (int round = 0; round < 200; ++round) {
     auto state = std::make_shared<detail::WorkState>();
