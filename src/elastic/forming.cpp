@@ -90,8 +90,9 @@ class LossWatch {
   Status start(const Forming& forming, Store& store, GuardedStore& guarded) {
     auto thread =
         start_thread("watches for lost members", [&forming, &store, &guarded, this] { run(forming, store, guarded); });
-    if (thread.ok()) thread_ = *std::move(thread);
-    return thread.status();
+    if (!thread.ok()) return thread.status();
+    thread_ = *std::move(thread);
+    return {};
   }
   LossWatch() = default;
   LossWatch(const LossWatch&) = delete;

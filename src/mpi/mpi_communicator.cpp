@@ -75,7 +75,7 @@ MpiCommunicator::~MpiCommunicator() {
     } else {
       log_warn("a communicator of MPI is not freed: {}", thread.status().message());
       state_->outer->leave();
-      static_cast<void>(new std::shared_ptr<State>(state_));  // the engine may still use it
+      static_cast<void>(std::make_unique<std::shared_ptr<State>>(state_).release());  // the engine may still use it
     }
   } else {
     close(*state_);

@@ -57,8 +57,9 @@ ControlPlane::~ControlPlane() { flush_and_stop(Deadline::after(Clock::duration::
 
 Status ControlPlane::start() {
   auto thread = start_thread("exchanges control messages", [this] { run(); });
-  if (thread.ok()) thread_ = *std::move(thread);
-  return thread.status();
+  if (!thread.ok()) return thread.status();
+  thread_ = *std::move(thread);
+  return {};
 }
 
 void ControlPlane::wake() {

@@ -63,8 +63,9 @@ class Server final : public HttpServer {
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     auto thread = start_thread("serves the dashboard", [this] { serve(); });
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (thread.ok()) thread_ = *std::move(thread);
-    return thread.status();
+    if (!thread.ok()) return thread.status();
+    thread_ = *std::move(thread);
+    return {};
   }
 
   void finish(std::chrono::milliseconds time) override {

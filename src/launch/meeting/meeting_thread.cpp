@@ -42,8 +42,9 @@ MeetingThread::~MeetingThread() {
 
 Status MeetingThread::start() {
   auto thread = start_thread("meets the other nodes", [this] { run(); });
-  if (thread.ok()) thread_ = *std::move(thread);
-  return thread.status();
+  if (!thread.ok()) return thread.status();
+  thread_ = *std::move(thread);
+  return {};
 }
 
 std::chrono::milliseconds MeetingThread::rpc_timeout() const {

@@ -24,8 +24,9 @@ class TcpStoreServer::Running {
   }
   Status start() {
     auto thread = start_thread("serves the store", [this] { loop_->run(); });
-    if (thread.ok()) thread_ = *std::move(thread);
-    return thread.status();
+    if (!thread.ok()) return thread.status();
+    thread_ = *std::move(thread);
+    return {};
   }
   const SocketAddress& address() const { return address_; }
 
