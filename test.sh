@@ -1,5 +1,5 @@
 #!/bin/sh
-# ./test.sh          installs missing packages, builds, and runs all functional tests: about 15 minutes on two cores
+# ./test.sh          installs missing packages, builds, and runs all functional tests: about 20 minutes on two cores
 # ./test.sh --quick  for development: builds, runs the fast tests, and checks the format
 # The last line has the numbers of passed, failed and skipped tests; the exit code is not 0 if anything failed.
 # tools/check runs long tests, the sanitizers, clang, clang-tidy and the format check; tools/nightly what takes hours.

@@ -25,12 +25,12 @@ class LongWait {
 
   // Ok: continue to wait. Otherwise why the collective cannot complete: a mismatch, a rank that has left, the deadline.
   // `waited`: so far. `waiting_for`: ranks from which something is missing, as far as the caller knows. `has_time`: the
-  // deadline may pass.
+  // deadline does not end the wait yet.
   Status check(Deadline::Duration waited, Deadline deadline, std::span<const int> waiting_for, bool has_time = false);
 
   // Shorter waits are normal and not worth a message to other hosts.
   static Deadline::Duration long_wait(const Topology& topology);
-  // Since when the peers know, and can have told us that they wait too.
+  // True once the peers know of this wait and have had the time to say that they wait too.
   bool peers_have_answered() const;
 
  private:

@@ -34,8 +34,8 @@ class OuterOperations {
   };
   // To be called every kLook while `oldest`, the oldest of them, is the same; and now and then if there is none,
   // because another rank may wait in something else than was called here. Ok: nothing is wrong as far as is known.
-  // Otherwise why it cannot complete: a mismatch, a rank that has left, or the deadline, with the ranks that are
-  // missing.
+  // Otherwise why it cannot complete: the group's failure, a mismatch, a rank that has left, or the deadline, with the
+  // ranks that are missing.
   Status look(const std::optional<Pending>& oldest);
   static constexpr std::chrono::milliseconds kLook{100};
 
